@@ -1,0 +1,68 @@
+# Every target works from a fresh clone: it makes .venv, installs the pinned versions, and runs. Nothing is installed twice.
+
+# The first Python >= 3.11 that can also make a virtual environment. Override with `make PYTHON=/path/to/python`.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	$$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$python; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+SOURCES := model interp analyses apps tests examples bench
+ROOT ?= runs
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow test-browser check fmt dashboard bench docs clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 with venv was found; install one, or say: make PYTHON=/path/to/python" >&2; exit 2; }
+	@echo "Creating $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing Cutaway (once; torch is large)"
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing Cutaway with its development tools (once; torch is large)"
+	@$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.core
+
+setup: $(VENV)/.dev  ## install everything that development needs
+
+demo: $(VENV)/.core  ## train a small GPT, study it, write runs/demo/report.html (ARGS="--seed 1")
+	@$(BIN)/cutaway demo $(ARGS)
+
+dashboard: $(VENV)/.core  ## look at the runs in a browser (ROOT=runs)
+	@$(BIN)/cutaway dashboard $(ROOT) $(ARGS)
+
+test: $(VENV)/.dev  ## the suite; under 8 minutes on two cores
+	$(BIN)/python -m pytest -q $(ARGS)
+
+test-slow: $(VENV)/.dev  ## what takes longer, or compares with other people's libraries
+	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+test-browser: $(VENV)/.dev  ## every page of the dashboard in Chromium
+	$(BIN)/python -m pytest -q -m browser $(ARGS)
+
+check: $(VENV)/.dev  ## format, lint, types, import contracts
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+fmt: $(VENV)/.dev  ## let ruff format and fix
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+bench: $(VENV)/.dev  ## attention paths, hooks, and a plain module, side by side
+	$(BIN)/python -m bench.attention_and_hooks $(ARGS)
+
+docs: $(VENV)/.dev  ## rewrite the generated pages (docs/sites.md)
+	$(BIN)/python -m docs.make_sites
+
+clean:  ## remove caches and the virtual environment, never runs
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
