@@ -1,0 +1,102 @@
+"""The studies that exist, and what a study module must offer.
+
+A study module has, in this order: `QUESTION` (one sentence), `Config` (frozen, with a seed), `Result` (frozen,
+tensors on the CPU), `run(subject, config) -> Result` (pure), `table(result)`, `figure(result)` and
+`findings(result)`. Modules are imported when they are asked for, so that listing the studies costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from model.errors import InputError, UnknownNameError, closest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Progress = Callable[[int, int, str], None]
+"""Called as progress(done, total, what); may raise to stop the work."""
+
+STUDIES = MappingProxyType(
+    {
+        "attention-patterns": "analyses.attention_patterns",
+        "head-ablation": "analyses.head_ablation",
+        "ffn-memories": "analyses.ffn_memories",
+        "gradient-flow": "analyses.gradient_flow",
+    }
+)
+"""Names on the command line, and the module of each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing a result says, as a sentence that stands alone."""
+
+    sentence: str
+    """Names n, seed, step, the interval and the control; where the effect is absent it says so."""
+
+    found: bool
+    """Whether the sentence affirms the effect or denies it."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study by name; its module is imported on first use."""
+
+    name: str
+    module: ModuleType
+
+    @property
+    def question(self) -> str:
+        """The one sentence the study answers."""
+        return self.module.QUESTION
+
+    @property
+    def config_class(self) -> type[Any]:
+        """The frozen dataclass of what can be varied."""
+        return self.module.Config
+
+    @property
+    def result_class(self) -> type[Any]:
+        """The frozen dataclass of what is found."""
+        return self.module.Result
+
+    @property
+    def takes_no_subject(self) -> bool:
+        """Whether `run` accepts None in place of an opened checkpoint (a study of initialisation)."""
+        subject = next(iter(inspect.signature(self.module.run).parameters.values()))
+        return "None" in str(subject.annotation)
+
+    def run(self, subject: Any, config: Any, progress: Progress | None = None) -> Any:
+        """The result for `subject`, a `Lab` or None; `progress` reaches studies that report it."""
+        if subject is None and not self.takes_no_subject:
+            raise InputError(f"{self.name} studies a trained model; name one, for example runs/demo or runs/demo@512.")
+        if "progress" in inspect.signature(self.module.run).parameters:
+            return self.module.run(subject, config, progress=progress)
+        return self.module.run(subject, config)
+
+    def table(self, result: Any) -> pd.DataFrame:
+        """The result as rows."""
+        return self.module.table(result)
+
+    def figure(self, result: Any) -> Any:
+        """The result as an Altair chart; needs no model."""
+        return self.module.figure(result)
+
+    def findings(self, result: Any) -> Sequence[Finding]:
+        """The result in sentences."""
+        return tuple(self.module.findings(result))
+
+
+def get_study(name: str) -> Study:
+    """The study called `name` on the command line; underscores are as good as hyphens."""
+    canonical = name.replace("_", "-")
+    if canonical not in STUDIES:
+        near = closest(canonical, STUDIES)
+        raise UnknownNameError(f'There is no study "{name}".{near} Studies: {", ".join(STUDIES)}.')
+    return Study(canonical, importlib.import_module(STUDIES[canonical]))

@@ -1,0 +1,258 @@
+"""Results on disk: written whole or not at all, read without the model.
+
+    runs/NAME/studies/STUDY/STEP-CONFIGHASH/
+        result.safetensors                  the tensors
+        result.json                         the rest, with provenance and findings
+        figure.json figure.svg table.csv    drawn from the result when it was saved
+
+A folder is filled under a temporary name and then renamed, so a reader sees a finished result or none. `result.json`
+holds the hash of the tensors, so the two cannot be mixed up. Studies of no run or of two runs live in
+`runs/_studies`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from analyses.records import decode, encode
+from analyses.registry import Finding, Study, get_study
+from model.errors import CheckpointError, CutawayError
+from model.settings import from_plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT = 1
+TENSORS, RECORD = "result.safetensors", "result.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Where a result comes from: enough to compute it again."""
+
+    study: str
+    """The study's name on the command line."""
+
+    run: str | None
+    """Name of the run whose checkpoint was studied; None for a study of initialisation."""
+
+    step: int | None
+    """Training step of the checkpoint."""
+
+    tokens_seen: int | None
+    """Training tokens up to that step."""
+
+    weights_sha256: str | None
+    """Hash of the weights that were studied."""
+
+    corpus_sha256: str | None
+    """Hash of the corpus the run was trained on."""
+
+    config: dict[str, Any]
+    """The study's config as plain data."""
+
+    config_hash: str
+    """Twelve hex digits that name the config; part of the folder's name."""
+
+    seed: int
+    """The config's seed."""
+
+    device: str
+    """Where the forward passes ran."""
+
+    seconds: float
+    """Wall time of the study."""
+
+    created: str
+    """When it was saved: ISO 8601, UTC."""
+
+    versions: dict[str, str]
+    """Versions of python, torch, numpy and cutaway."""
+
+
+@dataclass(frozen=True)
+class SavedResult:
+    """A result in its folder. What is light is here; the tensors are read when `result` is first asked for."""
+
+    path: Path
+    study: str
+    provenance: Provenance
+
+    @cached_property
+    def result(self) -> Any:
+        """The study's `Result`, decoded strictly; `CheckpointError` if its files were altered or are of another day."""
+        record = read_record(self.path)
+        tensors = _read_tensors(self.path, record)
+        try:
+            return decode(self._study.result_class, record["result"], tensors)
+        except CheckpointError as error:
+            said = f"{self.path} was saved by another version of {self.study}: {error} {_REMEDY}"
+            raise CheckpointError(said) from None
+
+    @cached_property
+    def config(self) -> Any:
+        """The study's `Config` as it was run."""
+        return from_plain(self._study.config_class, self.provenance.config, where=self.study)
+
+    def table(self) -> pd.DataFrame:
+        """The result as rows."""
+        return self._study.table(self.result)
+
+    def figure(self) -> Any:
+        """The result as an Altair chart, drawn without the model."""
+        return self._study.figure(self.result)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """The result in sentences."""
+        return tuple(self._study.findings(self.result))
+
+    def to_json(self) -> str:
+        """The text of result.json: provenance, findings and every number that is not a tensor."""
+        return (self.path / RECORD).read_text(encoding="utf-8")
+
+    @property
+    def _study(self) -> Study:
+        return get_study(self.study)
+
+
+_REMEDY = "Run the study again, or delete the folder."
+
+
+def result_folder(studies: Path, provenance: Provenance) -> Path:
+    """`STUDY/STEP-CONFIGHASH` under a run's `studies` folder; RUN@STEP where the folder is shared between runs."""
+    step = "init" if provenance.step is None else f"{provenance.step:08d}"
+    shared = studies.name == "_studies" and provenance.run is not None
+    return studies / provenance.study / f"{f'{provenance.run}@' if shared else ''}{step}-{provenance.config_hash}"
+
+
+def save_result(studies: Path, result: Any, provenance: Provenance) -> SavedResult:
+    """Write result, record, table and figure to their folder, replacing an older result of the same name at once."""
+    study = get_study(provenance.study)
+    final = result_folder(studies, provenance)
+    with _folder_written_whole(final) as folder:
+        tree, tensors = encode(result)
+        save_file(tensors, folder / TENSORS)
+        record = {
+            "format": FORMAT,
+            "study": study.name,
+            "question": study.question,
+            "provenance": asdict(provenance),
+            "findings": [asdict(finding) for finding in study.findings(result)],
+            "tensors_sha256": _sha256(folder / TENSORS),
+            "result": tree,
+        }
+        _write_text(folder / RECORD, json.dumps(record, indent=1, allow_nan=False, ensure_ascii=False))
+        _write_drawings(folder, study, result)
+    return SavedResult(final, study.name, provenance)
+
+
+def load_result(path: Path) -> SavedResult:
+    """The result in folder `path`; its record is checked now, its tensors when they are read."""
+    record = read_record(path)
+    try:
+        provenance = from_plain(Provenance, record["provenance"], where="provenance")
+    except ValueError as error:
+        raise CheckpointError(f"{path / RECORD} has no provenance this version can read: {error} {_REMEDY}") from None
+    return SavedResult(Path(path), record["study"], provenance)
+
+
+def saved_results(run_dir: Path, study: str | None = None) -> list[SavedResult]:
+    """Every saved result of a run, shared ones included, ordered by study, step and config.
+
+    `run_dir` may also be a `_studies` folder itself.
+    """
+    run_dir = Path(run_dir)
+    shared = run_dir.name == "_studies"
+    roots = [run_dir] if shared else [run_dir / "studies", run_dir.parent / "_studies"]
+    pattern = f"{get_study(study).name if study else '*'}/[!.]*/{RECORD}"
+    found = [load_result(path.parent) for root in roots for path in sorted(root.glob(pattern))]
+    kept = [r for r in found if shared or r.path.parent.parent.name == "studies" or r.provenance.run == run_dir.name]
+    return sorted(kept, key=lambda r: (r.study, -1 if r.provenance.step is None else r.provenance.step, r.path.name))
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """result.json of a result folder as plain data; raises `CheckpointError` where it is missing or not one."""
+    file = Path(path) / RECORD
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} holds no result ({RECORD} is missing). {_REMEDY}") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file} cannot be read: {error}. {_REMEDY}") from None
+    wanted = {"format", "study", "provenance", "tensors_sha256", "result"}
+    if not isinstance(record, dict) or not wanted <= set(record) or record["format"] != FORMAT:
+        raise CheckpointError(f"{file} is not a result of format {FORMAT}. {_REMEDY}")
+    return record
+
+
+def _read_tensors(path: Path, record: dict[str, Any]) -> dict[str, Any]:
+    file = path / TENSORS
+    if not file.is_file():
+        raise CheckpointError(f"{path} has lost {TENSORS}. {_REMEDY}")
+    if _sha256(file) != record["tensors_sha256"]:
+        raise CheckpointError(f"{file} is not the file that {RECORD} describes (altered or truncated). {_REMEDY}")
+    try:
+        return load_file(file)
+    except SafetensorError as error:
+        raise CheckpointError(f"{file} cannot be read: {error}. {_REMEDY}") from None
+
+
+def _write_drawings(folder: Path, study: Study, result: Any) -> None:
+    from analyses.figures import save_svg
+
+    study.table(result).to_csv(folder / "table.csv", index=False)
+    chart = study.figure(result)
+    _write_text(folder / "figure.json", chart.to_json(indent=None))
+    save_svg(chart, folder / "figure.svg")
+
+
+@contextmanager
+def _folder_written_whole(final: Path) -> Iterator[Path]:
+    """A temporary folder that becomes `final` when the block ends well and disappears when it does not."""
+    folder = final.parent / f".{final.name}.{uuid.uuid4().hex[:8]}"
+    try:
+        folder.mkdir(parents=True)
+        yield folder
+        for file in folder.iterdir():
+            _to_disk(file)
+        _replace(folder, final)
+    except OSError as error:
+        said = f"The result could not be written to {final}: {error.strerror or error}. Older results are untouched; "
+        remedy = "make room or give yourself write rights there and run the study again."
+        raise CutawayError(said + remedy) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _replace(folder: Path, final: Path) -> None:
+    old = folder.with_name(folder.name + ".old")
+    if final.exists():
+        final.rename(old)  # a full folder cannot be renamed over
+    folder.rename(final)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _to_disk(file: Path) -> None:
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

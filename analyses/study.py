@@ -1,0 +1,188 @@
+"""Running a study: open the checkpoint, ask the question, keep the answer with where it came from.
+
+`run_study("attention-patterns", "runs/demo@512")` opens the checkpoint, runs the study's pure `run`, and saves
+result, table and figure under the run. A result of the same weights and config that is already there is returned
+instead. `RUN@all` runs every checkpoint. The command `cutaway run` and `python -m analyses.attention_patterns` are
+both this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analyses.registry import STUDIES, Finding, Progress, Study, get_study
+from analyses.results import Provenance, SavedResult, load_result, result_folder, save_result, saved_results
+from model.errors import CheckpointError, CutawayError
+from model.settings import config_hash, to_plain, with_settings
+
+if TYPE_CHECKING:
+    from model.lab import Lab
+
+__all__ = [
+    "STUDIES", "Finding", "Progress", "Provenance", "SavedResult", "Study", "get_study", "load_result", "main",
+    "run_everywhere", "run_study", "save_result", "saved_results",
+]  # fmt: skip
+
+
+def run_study(
+    name: str,
+    spec: str | Path | None,
+    settings: Sequence[str] = (),
+    *,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    reuse: bool = True,
+    runs: Path = Path("runs"),
+) -> SavedResult:
+    """Run study `name` on `spec` (RUN, RUN@STEP, RUN@all, or None) and save what it found.
+
+    For RUN@all every checkpoint is run and saved, and the last one's result is returned; `run_everywhere` returns
+    them all. With `reuse` a saved result of the same config and the same weights is returned without running. `runs`
+    is where the results of studies without a run go (`runs/_studies`).
+    """
+    return run_everywhere(name, spec, settings, device=device, progress=progress, reuse=reuse, runs=runs)[-1]
+
+
+def run_everywhere(
+    name: str,
+    spec: str | Path | None,
+    settings: Sequence[str] = (),
+    *,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    reuse: bool = True,
+    runs: Path = Path("runs"),
+) -> list[SavedResult]:
+    """Like `run_study`, with one result for each checkpoint that `spec` names, in order of step."""
+    study = get_study(name)
+    config = with_settings(study.config_class(), list(settings))
+    if spec is None:
+        return [_answer(study, None, config, runs / "_studies", device, progress, reuse=reuse)]
+    return [
+        _answer(study, lab, config, _studies_of(lab, config), device, progress, reuse=reuse)
+        for lab in _opened(str(spec), device)
+    ]
+
+
+def _opened(spec: str, device: str) -> Iterable[Lab]:
+    """The checkpoints that a spec names, opened one after the other."""
+    from model.checkpoint import checkpoint_steps
+    from model.lab import open_run, parse_run_spec
+
+    path, step = parse_run_spec(spec)
+    specs = [f"{path}@{each}" for each in checkpoint_steps(path)] if step == "all" else [spec]
+    if not specs:
+        raise CheckpointError(f"{path} has no complete checkpoint to study; train it first.")
+    return (open_run(each, device=device) for each in specs)
+
+
+def _studies_of(lab: Lab, config: Any) -> Path:
+    """A run keeps its own studies; one that also looks at a twin belongs to neither."""
+    run = Path(lab.path)
+    return run.parent / "_studies" if getattr(config, "twin", None) else run / "studies"
+
+
+def _answer(
+    study: Study, lab: Lab | None, config: Any, studies: Path, device: str, progress: Progress | None, *, reuse: bool
+) -> SavedResult:
+    """The saved result if it is there and still of these weights, else a new one."""
+    asked = _provenance(study, lab, config, device, seconds=0.0)
+    if reuse and (known := _known(studies, asked)):
+        return known
+    started = time.perf_counter()
+    result = study.run(lab, config, progress)
+    return save_result(studies, result, _provenance(study, lab, config, device, seconds=time.perf_counter() - started))
+
+
+def _known(studies: Path, asked: Provenance) -> SavedResult | None:
+    """A readable saved result of the same weights, config and software; anything else is computed afresh."""
+    folder = result_folder(studies, asked)
+    if not folder.is_dir():
+        return None
+    try:
+        saved = load_result(folder)
+        saved.result  # noqa: B018  (read now, so that a broken file is found here)
+    except CheckpointError:
+        return None
+    return saved if _what_decides(saved.provenance) == _what_decides(asked) else None
+
+
+def _what_decides(provenance: Provenance) -> tuple[Any, ...]:
+    """What two results must share to be the same answer: everything but when, where and how fast."""
+    return provenance.weights_sha256, provenance.corpus_sha256, provenance.config, provenance.versions
+
+
+def _provenance(study: Study, lab: Lab | None, config: Any, device: str, *, seconds: float) -> Provenance:
+    return Provenance(
+        study=study.name,
+        run=None if lab is None else lab.name,
+        step=None if lab is None else lab.step,
+        tokens_seen=None if lab is None else lab.tokens_seen,
+        weights_sha256=None if lab is None else lab.weights_sha256,
+        corpus_sha256=None if lab is None else _corpus_sha256(lab),
+        config=to_plain(config),
+        config_hash=config_hash(config),
+        seed=config.seed,
+        device=str(device if lab is None else lab.gpt.device),
+        seconds=round(seconds, 3),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions=_versions(),
+    )
+
+
+def _corpus_sha256(lab: Lab) -> str | None:
+    """The hash recorded when the run began; the corpus itself need not be there any more."""
+    recorded = lab.run_config.get("corpus_sha256")
+    return recorded if isinstance(recorded, str) else None
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in ("torch", "numpy", "cutaway"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions
+
+
+def main(study: str, arguments: Sequence[str] | None = None) -> int:
+    """`python -m analyses.STUDY RUN[@STEP|@all]`: run, save, say what was found; 2 and a sentence on a user's error."""
+    given = _parser(study).parse_args(arguments)
+    try:
+        results = run_everywhere(study, given.run, given.settings, device=given.device, reuse=not given.fresh)
+        sys.stdout.write(_json_text(results) if given.json else "\n".join(map(_spoken, results)) + "\n")
+    except CutawayError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+def _parser(study: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python -m {STUDIES[study]}", description=get_study(study).question)
+    parser.add_argument("run", nargs="?", metavar="RUN[@STEP|@all]", help="what to study, for example runs/demo@512")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="one setting")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="write the record instead of sentences")
+    parser.add_argument("--fresh", action="store_true", help="run again even if the result is saved")
+    return parser
+
+
+def _spoken(saved: SavedResult) -> str:
+    return "\n".join([*(finding.sentence for finding in saved.findings()), f"Saved in {saved.path}."])
+
+
+def _json_text(results: Sequence[SavedResult]) -> str:
+    """One object for one result, a list for several."""
+    if len(results) == 1:
+        return results[0].to_json()
+    return json.dumps([json.loads(saved.to_json()) for saved in results], indent=1) + "\n"
