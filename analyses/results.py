@@ -12,24 +12,20 @@ holds the hash of the tensors, so the two cannot be mixed up. Studies of no run 
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
+from analyses.figures import save_svg, themed
 from analyses.records import decode, encode
 from analyses.registry import Finding, Study, get_study
-from model.errors import CheckpointError, CutawayError
+from model.errors import CheckpointError
+from model.files import atomic_folder, clean_leftovers, sha256_of
 from model.settings import from_plain
 
 if TYPE_CHECKING:
@@ -142,16 +138,18 @@ def save_result(studies: Path, result: Any, provenance: Provenance) -> SavedResu
     """Write result, record, table and figure to their folder, replacing an older result of the same name at once."""
     study = get_study(provenance.study)
     final = result_folder(studies, provenance)
-    with _folder_written_whole(final) as folder:
+    clean_leftovers(final.parent)
+    with atomic_folder(final) as folder:
         tree, tensors = encode(result)
-        save_file(tensors, folder / TENSORS)
+        packed = save(tensors)
+        (folder / TENSORS).write_bytes(packed)
         record = {
             "format": FORMAT,
             "study": study.name,
             "question": study.question,
             "provenance": asdict(provenance),
             "findings": [asdict(finding) for finding in study.findings(result)],
-            "tensors_sha256": _sha256(folder / TENSORS),
+            "tensors_sha256": sha256_of(packed),
             "result": tree,
         }
         _write_text(folder / RECORD, json.dumps(record, indent=1, allow_nan=False, ensure_ascii=False))
@@ -202,7 +200,7 @@ def _read_tensors(path: Path, record: dict[str, Any]) -> dict[str, Any]:
     file = path / TENSORS
     if not file.is_file():
         raise CheckpointError(f"{path} has lost {TENSORS}. {_REMEDY}")
-    if _sha256(file) != record["tensors_sha256"]:
+    if sha256_of(file.read_bytes()) != record["tensors_sha256"]:
         raise CheckpointError(f"{file} is not the file that {RECORD} describes (altered or truncated). {_REMEDY}")
     try:
         return load_file(file)
@@ -211,48 +209,11 @@ def _read_tensors(path: Path, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_drawings(folder: Path, study: Study, result: Any) -> None:
-    from analyses.figures import save_svg
-
     study.table(result).to_csv(folder / "table.csv", index=False)
     chart = study.figure(result)
-    _write_text(folder / "figure.json", chart.to_json(indent=None))
+    _write_text(folder / "figure.json", themed(chart).to_json(indent=None))
     save_svg(chart, folder / "figure.svg")
-
-
-@contextmanager
-def _folder_written_whole(final: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `final` when the block ends well and disappears when it does not."""
-    folder = final.parent / f".{final.name}.{uuid.uuid4().hex[:8]}"
-    try:
-        folder.mkdir(parents=True)
-        yield folder
-        for file in folder.iterdir():
-            _to_disk(file)
-        _replace(folder, final)
-    except OSError as error:
-        said = f"The result could not be written to {final}: {error.strerror or error}. Older results are untouched; "
-        remedy = "make room or give yourself write rights there and run the study again."
-        raise CutawayError(said + remedy) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _replace(folder: Path, final: Path) -> None:
-    old = folder.with_name(folder.name + ".old")
-    if final.exists():
-        final.rename(old)  # a full folder cannot be renamed over
-    folder.rename(final)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _to_disk(file: Path) -> None:
-    with file.open("rb") as opened:
-        os.fsync(opened.fileno())
 
 
 def _write_text(path: Path, text: str) -> None:
     path.write_text(text + "\n", encoding="utf-8")
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
