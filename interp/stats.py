@@ -1,0 +1,207 @@
+"""How sure a number is: intervals, tests, corrections and controls, each exact where it can be.
+
+The unit of resampling is always the first axis, and it should be a sequence or a document, never a token: tokens of
+one text are not independent. Paired comparisons go in as differences. Everything is computed in float64 on the CPU
+from a seed, so a result can be repeated to the last digit.
+
+Sources: Efron and Tibshirani 1993 (percentile and BCa bootstrap), Phipson and Smyth 2010 (a drawn permutation p is
+never zero), Holm 1979, Benjamini and Hochberg 1995. Layer-matched head sets are in `interp.controls`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.controls import MatchedSets, control_p, matched_head_sets
+from model.errors import InputError
+
+__all__ = [
+    "Interval", "Intervals", "MatchedSets", "benjamini_hochberg", "bootstrap_mean", "bootstrap_means", "control_p",
+    "holm", "matched_head_sets", "sign_flip_p", "sign_flip_ps",
+]  # fmt: skip
+
+_BLOCK = 4_000_000
+"""Largest number of weights held at once while resampling."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """A mean with its bootstrap confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    """How many units were resampled."""
+    level: float
+    """Nominal coverage, 0.95 by default."""
+    method: str
+    """"percentile" or "bca"."""
+
+    def excludes(self, value: int | float = 0) -> bool:
+        """Whether `value` lies outside the interval."""
+        return not self.low <= value <= self.high
+
+    def __format__(self, spec: str) -> str:
+        """`f"{interval:.2f}"` is '0.91 [0.88, 0.93]'."""
+        spec = spec or ".3g"
+        return f"{self.mean:{spec}} [{self.low:{spec}}, {self.high:{spec}}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intervals:
+    """Means with their bootstrap confidence intervals, one for each cell of a shape."""
+
+    mean: Float[Tensor, "*shape"]
+    low: Float[Tensor, "*shape"]
+    high: Float[Tensor, "*shape"]
+    n: int
+    level: float
+    method: str
+
+    def __getitem__(self, index: int | tuple[int, ...]) -> Interval:
+        """The interval of one cell."""
+        mean, low, high = (float(part[index]) for part in (self.mean, self.low, self.high))
+        return Interval(mean=mean, low=low, high=high, n=self.n, level=self.level, method=self.method)
+
+
+def bootstrap_mean(
+    values: Float[Tensor, " n"], n_resamples: int = 2000, seed: int = 0, level: float = 0.95
+) -> Interval:
+    """The mean of `values` with its interval: percentile, or BCa below 50 values."""
+    if values.ndim != 1:
+        raise InputError(f"bootstrap_mean takes values [n], not {list(values.shape)}; bootstrap_means takes [n, ...].")
+    return bootstrap_means(values.unsqueeze(1), n_resamples, seed, level)[0]
+
+
+def bootstrap_means(
+    values: Float[Tensor, " n *shape"], n_resamples: int = 2000, seed: int = 0, level: float = 0.95
+) -> Intervals:
+    """The mean over the first axis with an interval for every cell; all cells share the resamples, so they stay paired.
+
+    Raises `InputError` for fewer than two values, for values that are not finite, and for a level outside (0, 1).
+    """
+    cells = _checked(values, level).flatten(1)
+    n = len(cells)
+    centred = cells - cells.mean(0)  # shifting first keeps tiny effects on large means exact
+    resampled = _resampled_means(centred, n_resamples, seed).sort(0).values
+    tail = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    method = "bca" if n < 50 else "percentile"
+    levels = _bca_levels(centred, resampled, tail) if n < 50 else tail[:, None].expand(2, cells.shape[1])
+    low, high = (_quantile(resampled, each) + cells.mean(0) for each in levels)
+    mean, low, high = (part.reshape(values.shape[1:]) for part in (cells.mean(0), low, high))
+    return Intervals(mean=mean, low=low, high=high, n=n, level=level, method=method)
+
+
+def sign_flip_p(deltas: Float[Tensor, " n"], seed: int = 0, n_flips: int = 9999) -> float:
+    """Two-sided p that paired differences are symmetric about zero; exact up to 12 values, else drawn, never zero."""
+    return float(sign_flip_ps(deltas.unsqueeze(1), seed, n_flips)[0])
+
+
+def sign_flip_ps(deltas: Float[Tensor, " n *shape"], seed: int = 0, n_flips: int = 9999) -> Float[Tensor, "*shape"]:
+    """`sign_flip_p` for every cell: the share of sign patterns whose |mean| is at least the one observed."""
+    cells = _checked(deltas).flatten(1)
+    n, exact = len(cells), len(cells) <= 12
+    observed = cells.mean(0).abs() * (1 - 1e-12)  # the same sum in another order is still a tie
+    hits = torch.zeros(cells.shape[1], dtype=torch.int64)
+    total = 0
+    for signs in _all_signs(n) if exact else _drawn_signs(n, n_flips, seed):
+        hits += ((signs @ cells / n).abs() >= observed).sum(0)
+        total += len(signs)
+    p = hits.double() / total if exact else (1 + hits.double()) / (1 + total)
+    return p.reshape(deltas.shape[1:])
+
+
+def holm(p: Float[Tensor, "*family"] | Sequence[float]) -> Float[Tensor, "*family"]:
+    """Holm's step-down adjusted p-values: the chance of any false claim in the family stays below the level.
+
+    >>> holm([0.01, 0.04, 0.03]).tolist()
+    [0.03, 0.06, 0.06]
+    """
+    return _adjusted(p, lambda ordered, m: (ordered * torch.arange(m, 0, -1)).cummax(0).values)
+
+
+def benjamini_hochberg(p: Float[Tensor, "*family"] | Sequence[float]) -> Float[Tensor, "*family"]:
+    """Benjamini and Hochberg's step-up adjusted p-values: the expected share of false claims stays below the level.
+
+    Valid for independent or positively dependent tests.
+
+    >>> benjamini_hochberg([0.01, 0.04, 0.03]).tolist()
+    [0.03, 0.04, 0.04]
+    """
+    return _adjusted(p, lambda ordered, m: (ordered * m / torch.arange(1, m + 1)).flip(0).cummin(0).values.flip(0))
+
+
+def _checked(values: Tensor, level: float = 0.95) -> Tensor:
+    if len(values) < 2:
+        raise InputError(f"{len(values)} value is too few to say how sure a mean is; give at least 2 sequences.")
+    if not 0 < level < 1:
+        raise InputError(f"level={level} is not a coverage; give a number between 0 and 1, for example 0.95.")
+    cells = values.detach().to("cpu", torch.float64)
+    if not cells.isfinite().all():
+        raise InputError("Some values are not finite (NaN or infinite); find out why before averaging them.")
+    return cells
+
+
+def _resampled_means(values: Tensor, n_resamples: int, seed: int) -> Tensor:
+    """Means of `n_resamples` samples with replacement, [resample, cell]: rows of counts times values."""
+    n = len(values)
+    generator = torch.Generator().manual_seed(seed)
+    size = max(1, _BLOCK // n)
+    blocks = []
+    for start in range(0, n_resamples, size):
+        rows = min(size, n_resamples - start)
+        drawn = torch.randint(n, (rows, n), generator=generator)
+        counts = torch.zeros(rows, n, dtype=torch.float64).scatter_add_(
+            1, drawn, torch.ones(rows, n, dtype=torch.float64)
+        )
+        blocks.append(counts @ values / n)
+    return torch.cat(blocks)
+
+
+def _bca_levels(centred: Tensor, resampled: Tensor, tail: Tensor) -> Tensor:
+    """The percentiles that correct for bias and skew (Efron and Tibshirani 1993, eq. 14.10), [2, cell]."""
+    below = (resampled < 0).double().mean(0) + (resampled == 0).double().mean(0) / 2
+    bias = torch.special.ndtri(below.clamp(1 / (2 * len(resampled)), 1 - 1 / (2 * len(resampled))))
+    spread = centred.square().sum(0) ** 1.5
+    skew = torch.where(spread > 0, centred.pow(3).sum(0) / (6 * spread), torch.zeros_like(spread))
+    shifted = bias + torch.special.ndtri(tail)[:, None]
+    return torch.special.ndtr(bias + shifted / (1 - skew * shifted))
+
+
+def _quantile(ordered: Tensor, level: Tensor) -> Tensor:
+    """Linear-interpolated quantile of each column of `ordered` [resample, cell] at its own `level` [cell]."""
+    place = level * (len(ordered) - 1)
+    below = place.floor().long()
+    above = (below + 1).clamp(max=len(ordered) - 1)
+    low, high = ordered.gather(0, below[None])[0], ordered.gather(0, above[None])[0]
+    return torch.lerp(low, high, place - below)
+
+
+def _all_signs(n: int) -> Iterator[Tensor]:
+    yield torch.tensor(list(itertools.product((1.0, -1.0), repeat=n)), dtype=torch.float64)
+
+
+def _drawn_signs(n: int, n_flips: int, seed: int) -> Iterator[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    size = max(1, _BLOCK // n)
+    for start in range(0, n_flips, size):
+        rows = min(size, n_flips - start)
+        yield torch.randint(2, (rows, n), generator=generator).double() * 2 - 1
+
+
+def _adjusted(p: Tensor | Sequence[float], adjust: Callable[[Tensor, int], Tensor]) -> Tensor:
+    """Adjust the ordered p-values of a family, cap them at 1 and put them back in place."""
+    values = torch.as_tensor(p, dtype=torch.float64)
+    if not ((values >= 0) & (values <= 1)).all():
+        raise InputError("A p-value lies between 0 and 1; some of these do not.")
+    ordered, order = values.flatten().sort()
+    adjusted = torch.empty_like(ordered)
+    adjusted[order] = adjust(ordered, len(ordered)).clamp(max=1.0)
+    return adjusted.reshape(values.shape)

@@ -1,0 +1,210 @@
+"""Intervals that cover, tests that are level, corrections worked by hand, controls that are what they say."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from interp.stats import (
+    Interval,
+    benjamini_hochberg,
+    bootstrap_mean,
+    bootstrap_means,
+    control_p,
+    holm,
+    matched_head_sets,
+    sign_flip_p,
+    sign_flip_ps,
+)  # fmt: skip
+from model.errors import InputError
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def distance_from_uniform(p: Tensor) -> float:
+    """Kolmogorov and Smirnov's distance times sqrt(n); above 1.63 uniformity is refused at 1%."""
+    ordered, n = p.sort().values, len(p)
+    steps = torch.arange(n + 1) / n
+    return float(torch.maximum(steps[1:] - ordered, ordered - steps[:-1]).max() * math.sqrt(n))
+
+
+def test_a_95_percent_interval_of_50_values_covers_the_truth_93_to_97_times_in_100() -> None:
+    found = bootstrap_means(normal(50, 2000) + 3)
+    assert found.method == "percentile"
+    assert 0.93 <= float(((found.low <= 3) & (found.high >= 3)).double().mean()) <= 0.97
+
+
+def test_bca_covers_skewed_data_about_as_well_and_better_than_the_percentiles() -> None:
+    skewed = -torch.rand(40, 2000, generator=torch.Generator().manual_seed(1), dtype=torch.float64).log()
+    bca = bootstrap_means(skewed)
+    assert bca.method == "bca"
+    covered = float(((bca.low <= 1) & (bca.high >= 1)).double().mean())
+    assert 0.91 <= covered <= 0.97
+
+
+def test_bca_agrees_with_the_percentiles_on_symmetric_data() -> None:
+    half = normal(24, seed=3)
+    values = torch.cat([half, -half])
+    found = bootstrap_mean(values, n_resamples=20_000)
+    draws = values[torch.randint(48, (20_000, 48), generator=torch.Generator().manual_seed(9))].mean(1)
+    expected = draws.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    assert [found.low, found.high] == pytest.approx(expected, abs=0.02)
+
+
+def test_an_interval_is_the_same_for_the_same_seed_and_contains_its_mean() -> None:
+    values = normal(60).float()
+    first, second = bootstrap_mean(values, seed=4), bootstrap_mean(values, seed=4)
+    assert first == second
+    assert first.low < first.mean < first.high
+    assert first.mean == pytest.approx(float(values.double().mean()), abs=1e-12)
+    assert bootstrap_mean(values, seed=5) != first
+
+
+def test_a_constant_has_an_interval_of_no_width() -> None:
+    found = bootstrap_mean(torch.full((10,), 0.1))
+    assert found.high - found.low == pytest.approx(0, abs=1e-12)
+    assert found.excludes(0)
+
+
+def test_tiny_effects_on_large_means_keep_their_digits() -> None:
+    small = normal(64)
+    shifted = bootstrap_mean(small * 1e-9 + 1e3)
+    assert shifted.high - shifted.low == pytest.approx(1e-9 * _width(bootstrap_mean(small)), rel=1e-2)
+
+
+def _width(interval: Interval) -> float:
+    return interval.high - interval.low
+
+
+def test_many_cells_at_once_equal_each_alone() -> None:
+    values = normal(55, 2, 3)
+    together = bootstrap_means(values)
+    assert together.mean.shape == (2, 3)
+    alone = bootstrap_mean(values[:, 1, 2])
+    assert _ends(together[1, 2]) == pytest.approx(_ends(alone), abs=1e-12)
+
+
+def _ends(interval: Interval) -> tuple[float, float, float]:
+    return interval.mean, interval.low, interval.high
+
+
+def test_large_samples_are_resampled_in_blocks_without_changing_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = normal(100)
+    whole = bootstrap_mean(values, n_resamples=100)
+    monkeypatch.setattr("interp.stats._BLOCK", 700)
+    assert _ends(bootstrap_mean(values, n_resamples=100)) == pytest.approx(_ends(whole), abs=1e-12)
+
+
+def test_an_interval_prints_as_one_would_write_it() -> None:
+    interval = Interval(mean=0.912, low=0.88, high=0.934, n=64, level=0.95, method="percentile")
+    assert f"{interval:.2f}" == "0.91 [0.88, 0.93]"
+
+
+@pytest.mark.parametrize(
+    ("values", "level", "sentence"),
+    [
+        (torch.zeros(1), 0.95, "1 value is too few"),
+        (torch.tensor([0.0, math.nan]), 0.95, "not finite"),
+        (torch.zeros(3), 95.0, r"level=95.0 is not a coverage"),
+    ],
+)
+def test_what_cannot_be_resampled_is_refused(values: Tensor, level: float, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        bootstrap_mean(values, level=level)
+
+
+def test_inputs_are_left_as_they_were() -> None:
+    values = normal(20)
+    before = values.clone()
+    bootstrap_mean(values)
+    sign_flip_p(values)
+    holm(values.abs().clamp(max=1))
+    assert torch.equal(values, before)
+
+
+def test_sign_flips_of_few_values_are_all_counted() -> None:
+    # Of 8 sign patterns of (1, 2, 3) only +++ and --- reach a mean of 2.
+    assert sign_flip_p(torch.tensor([1.0, 2.0, 3.0])) == 2 / 8
+    assert sign_flip_p(torch.tensor([1.0, -1.0])) == 1.0
+
+
+def test_drawn_sign_flips_are_never_zero() -> None:
+    assert sign_flip_p(torch.ones(40), n_flips=999) == 1 / 1000
+
+
+@pytest.mark.parametrize("n", [12, 30])
+def test_sign_flip_p_is_uniform_when_nothing_differs(n: int) -> None:
+    p = sign_flip_ps(normal(n, 1500, seed=n), n_flips=1999)
+    assert distance_from_uniform(p) < 1.63
+
+
+def test_holm_and_bh_equal_examples_worked_by_hand() -> None:
+    p = [0.005, 0.011, 0.02, 0.04, 0.13]
+    assert holm(p).tolist() == pytest.approx([0.025, 0.044, 0.06, 0.08, 0.13])
+    assert benjamini_hochberg(p).tolist() == pytest.approx([0.025, 0.0275, 1 / 30, 0.05, 0.13])
+    tied = [0.03, 0.01, 0.03, 0.9]  # out of order, with a tie
+    assert holm(tied).tolist() == pytest.approx([0.09, 0.04, 0.09, 0.9])
+    assert benjamini_hochberg(tied).tolist() == pytest.approx([0.04, 0.04, 0.04, 0.9])
+
+
+def test_adjusted_p_values_keep_the_shape_of_their_family_and_stay_below_one() -> None:
+    p = torch.tensor([[0.5, 0.9], [0.7, 1.0]])
+    assert holm(p).shape == benjamini_hochberg(p).shape == (2, 2)
+    assert holm(p).max() == 1.0
+
+
+def test_a_p_value_outside_zero_and_one_is_refused() -> None:
+    with pytest.raises(InputError, match="between 0 and 1"):
+        holm([0.1, 1.2])
+
+
+def test_few_matched_sets_are_all_listed_with_the_smallest_p_they_allow() -> None:
+    found = matched_head_sets([(1, 0), (1, 2)], n_layers=2, n_heads=4)
+    expected = {tuple((1, h) for h in pair) for pair in itertools.combinations(range(4), 2)} - {((1, 0), (1, 2))}
+    assert set(found) == expected
+    assert found.enumerated
+    assert (found.n_possible, found.smallest_p) == (5, 1 / 6)
+
+
+def test_many_matched_sets_are_drawn_distinct_and_with_the_same_heads_per_layer() -> None:
+    claimed = [(0, 1), (2, 3), (2, 4)]
+    found = matched_head_sets(claimed, n_layers=3, n_heads=12, limit=150, seed=2)
+    assert len(set(found)) == len(found) == 150
+    assert found.n_possible == 12 * 66 - 1
+    assert not found.enumerated
+    for heads in found:
+        assert sorted(layer for layer, _ in heads) == [0, 2, 2]
+        assert heads != tuple(claimed)
+    assert found == matched_head_sets(claimed, n_layers=3, n_heads=12, limit=150, seed=2)
+
+
+def test_excluded_heads_are_in_no_control_and_none_may_be_left() -> None:
+    claimed = [(0, 0), (0, 1)]
+    found = matched_head_sets(claimed, n_layers=1, n_heads=4, exclude=claimed)
+    assert list(found) == [((0, 2), (0, 3))]
+    assert found.n_possible == 1
+    none = matched_head_sets([(0, 0), (0, 1)], n_layers=1, n_heads=2)
+    assert (len(none), none.smallest_p) == (0, 1.0)
+
+
+def test_the_control_p_of_a_set_chosen_at_random_is_valid() -> None:
+    effects = torch.rand(6, generator=torch.Generator().manual_seed(0)).tolist()
+    every = list(itertools.combinations(range(6), 2))
+    total = {pair: effects[pair[0]] + effects[pair[1]] for pair in every}
+    p = torch.tensor([
+        control_p(total[pair], [total[tuple(h for _, h in s)] for s in matched_head_sets([(0, h) for h in pair], 1, 6)])
+        for pair in every
+    ])  # fmt: skip
+    for level in (0.05, 0.1, 0.2, 0.5):
+        assert float((p <= level).double().mean()) <= level + 1e-9
+
+
+def test_a_head_that_does_not_exist_is_named() -> None:
+    with pytest.raises(InputError, match=r"no head L2H0; layers run 0 to 1, heads 0 to 3"):
+        matched_head_sets([(2, 0)], n_layers=2, n_heads=4)
