@@ -1,0 +1,1 @@
+"""Training: data, optimisation, logs and the loop that ties them together."""
