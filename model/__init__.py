@@ -1,0 +1,25 @@
+"""The GPT and everything that makes one. Importing it does nothing but define names."""
+
+from model.config import AttentionKind, FFNKind, GPTConfig, Init, Norm, NormKind, Positions
+from model.errors import CutawayError
+from model.gpt import GPT
+from model.hooks import ActivationCache, Hook
+from model.kv_cache import KeyValueCache
+from model.sites import Site, Tap
+
+__all__ = [
+    "GPT",
+    "ActivationCache",
+    "AttentionKind",
+    "CutawayError",
+    "FFNKind",
+    "GPTConfig",
+    "Hook",
+    "Init",
+    "KeyValueCache",
+    "Norm",
+    "NormKind",
+    "Positions",
+    "Site",
+    "Tap",
+]

@@ -1,0 +1,227 @@
+"""Multi-head attention whose every quantity can be read and edited.
+
+    q, k, v = x W_Q, x W_K, x W_V       scores = q k^T / sqrt(d_head) (+ ALiBi), -inf where masked
+    pattern = softmax(scores)           z = pattern v           out = sum over heads of z W_O + b_O
+
+Torch's fused kernel computes z unless somebody watches the scores or the pattern of this layer; then the *explicit path* forms them.
+Both agree to 1e-5 in fp32, and an effect should always be the difference of two runs on the same path.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from model.config import GPTConfig
+from model.hooks import Call, HookPoint
+from model.kv_cache import KeyValueCache
+from model.positions import Rotation
+from model.sites import Tap
+
+Heads = Float[Tensor, "batch pos head d_head"]
+Stream = Float[Tensor, "batch pos d_model"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What all layers share in one forward pass."""
+
+    positions: Int[Tensor, "batch pos"]
+    call: Call | None = None
+    rotation: Rotation | None = None
+    mask: Bool[Tensor, "batch one query key"] | None = None
+    """Which keys each query may see; None means plain causal (or everything, if bidirectional) from the first position."""
+    causal: bool = True
+    bias: Float[Tensor, "batch head query key"] | None = None
+    kv_cache: KeyValueCache | None = None
+    explicit: bool = False
+
+    def visible(self, n_query: int, n_key: int) -> Bool[Tensor, "batch one query key"] | None:
+        """The mask as a tensor; None where every key is visible."""
+        if self.mask is not None or not self.causal:
+            return self.mask
+        square = torch.ones(n_query, n_key, dtype=torch.bool, device=self.positions.device)
+        return square.tril(n_key - n_query)[None, None]
+
+
+class Attention(nn.Module):
+    """The attention sublayer: reads the stream through `norm`, returns what its heads write."""
+
+    def __init__(self, config: GPTConfig, layer: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.n_heads, self.n_kv_heads, self.d_head = config.n_heads, config.kv_heads, config.head_width
+        self.dropout = config.dropout
+        self.norm_eps = config.norm_eps
+        query, key_value = self.n_heads * self.d_head, self.n_kv_heads * self.d_head
+        self.q_proj = _linear(config.d_model, query, bias=config.biases)
+        self.k_proj = _linear(config.d_model, key_value, bias=config.biases)
+        self.v_proj = _linear(config.d_model, key_value, bias=config.biases)
+        self.o_proj = _linear(query, config.d_model, bias=config.biases)
+        self.q_gain = nn.Parameter(torch.ones(self.d_head)) if config.qk_norm else None
+        self.k_gain = nn.Parameter(torch.ones(self.d_head)) if config.qk_norm else None
+        for tap in _TAPS:
+            setattr(self, tap.template.rpartition(".")[2], HookPoint(tap.at(layer)))
+
+    hook_attn_in: HookPoint
+    hook_q_input: HookPoint
+    hook_k_input: HookPoint
+    hook_v_input: HookPoint
+    hook_q: HookPoint
+    hook_k: HookPoint
+    hook_v: HookPoint
+    hook_rot_q: HookPoint
+    hook_rot_k: HookPoint
+    hook_attn_scores: HookPoint
+    hook_pattern: HookPoint
+    hook_z: HookPoint
+    hook_result: HookPoint
+
+    def forward(self, x: Stream, norm: Callable[[Tensor, Call | None], Tensor], run: Pass) -> Stream:
+        q, k, v = self._read(x, norm, run.call)
+        if run.rotation is not None:
+            q = self.hook_rot_q(run.rotation(q), run.call)
+            k = self.hook_rot_k(run.rotation(k), run.call)
+        if run.kv_cache is not None:
+            k, v = run.kv_cache.extend(self.layer, k, v)
+        attend = self._attend_explicitly if self._needs_pattern(run) else self._attend_fused
+        z = self.hook_z(attend(q, self._grouped(k), self._grouped(v), run), run.call)
+        return self._write(z, run.call)
+
+    # --- reading the stream -------------------------------------------------------------------------------------------
+
+    def _read(
+        self, x: Stream, norm: Callable[[Tensor, Call | None], Tensor], call: Call | None
+    ) -> tuple[Heads, Heads, Heads]:
+        """Queries, keys and values, from the shared normed stream or from each head's own edited copy of it."""
+        shared = norm(x, call)
+        per_head = self.hook_attn_in.beside(_copies(x, self.n_heads), call)
+        grouped = None if per_head is None else per_head.unflatten(2, (self.n_kv_heads, -1)).mean(3)
+        # Under grouped heads a key belongs to several heads: it reads the mean of their copies of the stream.
+
+        def project(point: HookPoint, linear: nn.Linear, own: Tensor | None, n_heads: int) -> Heads:
+            edited = point.beside(_copies(x, n_heads) if own is None else own, call)
+            own = own if edited is None else edited
+            if own is None:
+                return linear(shared).unflatten(-1, (n_heads, self.d_head))
+            heads = torch.einsum("bphd,hde->bphe", norm(own, None), _by_head(linear.weight, n_heads))
+            return heads if linear.bias is None else heads + linear.bias.view(n_heads, self.d_head)
+
+        q = project(self.hook_q_input, self.q_proj, per_head, self.n_heads)
+        k = project(self.hook_k_input, self.k_proj, grouped, self.n_kv_heads)
+        v = project(self.hook_v_input, self.v_proj, grouped, self.n_kv_heads)
+        if self.q_gain is not None and self.k_gain is not None:
+            q = F.rms_norm(q, self.q_gain.shape, self.q_gain, self.norm_eps)
+            k = F.rms_norm(k, self.k_gain.shape, self.k_gain, self.norm_eps)
+        return self.hook_q(q, call), self.hook_k(k, call), self.hook_v(v, call)
+
+    def _grouped(self, heads: Tensor) -> Tensor:
+        """Key-value heads repeated for the query heads that share them: [batch, key, head, d_head]."""
+        return (
+            heads.repeat_interleave(self.n_heads // self.n_kv_heads, dim=2) if self.n_kv_heads < self.n_heads else heads
+        )
+
+    # --- attending ----------------------------------------------------------------------------------------------------
+
+    def _needs_pattern(self, run: Pass) -> bool:
+        return run.explicit or self.hook_attn_scores.wanted(run.call) or self.hook_pattern.wanted(run.call)
+
+    def _attend_fused(self, q: Heads, k: Tensor, v: Tensor, run: Pass) -> Heads:
+        q, k, v = (heads.transpose(1, 2) for heads in (q, k, v))  # [batch, head, pos, d_head]
+        dropout = self.dropout if self.training else 0.0
+        if run.mask is None and run.bias is None:
+            z = F.scaled_dot_product_attention(q, k, v, is_causal=run.causal, dropout_p=dropout)
+            return z.transpose(1, 2)
+        visible = run.visible(q.shape[-2], k.shape[-2])
+        blind = None if run.mask is None else ~run.mask.any(-1, keepdim=True)
+        if visible is not None and blind is not None:
+            visible = visible | blind  # a query that sees nothing attends anywhere, and its z is zeroed below
+        mask = visible if run.bias is None else _masked(run.bias, visible, -math.inf).to(q.dtype)
+        z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        return (z if blind is None else z.masked_fill(blind, 0)).transpose(1, 2)
+
+    def _attend_explicitly(self, q: Heads, k: Tensor, v: Tensor, run: Pass) -> Heads:
+        exact = torch.promote_types(q.dtype, torch.float32)
+        scores = torch.einsum("bqhe,bkhe->bhqk", q.to(exact), k.to(exact)) / math.sqrt(self.d_head)
+        if run.bias is not None:
+            scores = scores + run.bias
+        scores = _masked(scores, run.visible(q.shape[1], k.shape[1]), -math.inf)
+        scores = self.hook_attn_scores(scores, run.call)
+        pattern = self.hook_pattern(self._softmax(scores, run), run.call)
+        if self.dropout:
+            pattern = F.dropout(pattern, self.dropout, self.training)
+        return torch.einsum("bhqk,bkhe->bqhe", pattern.to(v.dtype), v)
+
+    def _softmax(self, scores: Tensor, run: Pass) -> Tensor:
+        """Rows sum to 1; a row that is masked as a whole is 0."""
+        edited = run.call is not None and self.hook_attn_scores.name in run.call.edits
+        if run.mask is None and not edited:
+            return scores.softmax(-1)
+        blind = scores.isneginf().all(-1, keepdim=True)
+        return scores.masked_fill(blind, 0).softmax(-1).masked_fill(blind, 0)
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def _write(self, z: Heads, call: Call | None) -> Stream:
+        if self.hook_result.wanted(call):
+            result = torch.einsum("bphe,hed->bphd", z, self._output_by_head())
+            edited = self.hook_result.beside(result, call)
+            if edited is not None:
+                out = edited.sum(2)
+                return out if self.o_proj.bias is None else out + self.o_proj.bias
+        return self.o_proj(z.flatten(2))
+
+    def _output_by_head(self) -> Float[Tensor, "head d_head d_model"]:
+        return self.o_proj.weight.unflatten(1, (self.n_heads, self.d_head)).permute(1, 2, 0)
+
+    # --- writable views of the weights --------------------------------------------------------------------------------
+
+    @property
+    def W_Q(self) -> Float[Tensor, "head d_model d_head"]:
+        """Query weights; writing into the view changes the model."""
+        return _by_head(self.q_proj.weight.detach(), self.n_heads)
+
+    @property
+    def W_K(self) -> Float[Tensor, "kv_head d_model d_head"]:
+        """Key weights; writing into the view changes the model."""
+        return _by_head(self.k_proj.weight.detach(), self.n_kv_heads)
+
+    @property
+    def W_V(self) -> Float[Tensor, "kv_head d_model d_head"]:
+        """Value weights; writing into the view changes the model."""
+        return _by_head(self.v_proj.weight.detach(), self.n_kv_heads)
+
+    @property
+    def W_O(self) -> Float[Tensor, "head d_head d_model"]:
+        """Output weights; writing into the view changes the model."""
+        return self._output_by_head().detach()
+
+
+_TAPS = (
+    *(Tap.ATTN_IN, Tap.Q_INPUT, Tap.K_INPUT, Tap.V_INPUT, Tap.Q, Tap.K, Tap.V, Tap.ROT_Q, Tap.ROT_K),
+    *(Tap.ATTN_SCORES, Tap.PATTERN, Tap.Z, Tap.RESULT),
+)
+
+
+def _linear(d_in: int, d_out: int, *, bias: bool) -> nn.Linear:
+    """A Linear with uninitialised weights (`init_weights` fills them)."""
+    return nn.utils.skip_init(nn.Linear, d_in, d_out, bias=bias)
+
+
+def _by_head(weight: Float[Tensor, "head_x_d_head d_model"], n_heads: int) -> Float[Tensor, "head d_model d_head"]:
+    return weight.unflatten(0, (n_heads, -1)).transpose(1, 2)
+
+
+def _copies(x: Stream, n_heads: int) -> Float[Tensor, "batch pos head d_model"]:
+    """The stream once per head, without using memory for it."""
+    return x.unsqueeze(2).expand(-1, -1, n_heads, -1)
+
+
+def _masked(scores: Tensor, visible: Tensor | None, value: float) -> Tensor:
+    return scores if visible is None else scores.masked_fill(~visible, value)

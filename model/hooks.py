@@ -1,0 +1,314 @@
+"""Reading and editing named places during one call.
+
+A `HookPoint` stands wherever the model has a named place and hands its tensor on. When nobody watches, it costs one comparison. When
+somebody does, a `Call` travels through the forward pass with what is to be read, edited or differentiated; it belongs to that
+call alone, so hooks cannot outlive it, meet hooks of another thread, or stay behind after an exception.
+
+* Readers get a snapshot (a copy, never a view); reading changes nothing.
+* Editors get a copy of their own to change in place or to replace, so an edit never reaches what was read before it.
+* Some places are computed *beside* the forward pass (`HookPoint.beside`): the pass uses them only if an editor changed them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from model.errors import InputError, UnknownSiteError, closest
+from model.sites import Site, Tap
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """What a hook function is told about where it is."""
+
+    name: str
+    """The hook name, as in `blocks.3.attn.hook_pattern`."""
+    site: Site
+    positions: Int[Tensor, "batch pos"]
+    """The absolute position of every token in this pass (-1 for padding): with a key-value cache, the new ones only."""
+
+    @property
+    def layer(self) -> int | None:
+        """The layer, or None for places outside the blocks."""
+        return self.site.layer
+
+
+HookFunction = Callable[[Tensor, Hook], Tensor | None]
+Where = str | Site | Callable[[str], bool]
+Hooks = Sequence[tuple[Where, HookFunction]]
+
+
+@dataclass(slots=True)
+class Call:
+    """Everything asked of one forward pass."""
+
+    reads: Mapping[str, Callable[[Tensor, Site], None]] = field(default_factory=dict)
+    edits: Mapping[str, Sequence[HookFunction]] = field(default_factory=dict)
+    backward: Mapping[str, Sequence[HookFunction]] = field(default_factory=dict)
+    gradients_of: frozenset[str] = frozenset()
+    positions: Tensor | None = None
+    differentiable: dict[str, Tensor] = field(default_factory=dict)
+    """Filled during the pass: the tensors whose gradients `gradients_of` asks for."""
+
+    def watches(self, name: str) -> bool:
+        """Whether anything is asked of the place called `name`."""
+        return name in self.reads or self.changes(name)
+
+    def changes(self, name: str) -> bool:
+        """Whether `name` may influence the pass: it is edited, or a gradient flows through it."""
+        return name in self.edits or name in self.backward or name in self.gradients_of
+
+
+class HookPoint:
+    """One named place. `point(x, call)` is x, as read and edited by the call."""
+
+    __slots__ = ("name", "site")
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.name = str(site)
+
+    def __call__(self, x: Tensor, call: Call | None) -> Tensor:
+        if call is None or not call.watches(self.name):
+            return x
+        return self._visit(x, call)
+
+    def wanted(self, call: Call | None) -> bool:
+        """Whether a place that is computed only on demand has to be."""
+        return call is not None and call.watches(self.name)
+
+    def beside(self, x: Tensor, call: Call | None) -> Tensor | None:
+        """Visit a tensor computed beside the pass: the edited tensor if the pass must use it, else None."""
+        if call is None or not call.watches(self.name):
+            return None
+        visited = self._visit(x, call)
+        differentiated = self.name in call.backward or self.name in call.gradients_of
+        changed = self.name in call.edits and not torch.equal(visited, x)
+        return visited if differentiated or changed else None
+
+    def _visit(self, x: Tensor, call: Call) -> Tensor:
+        if call.positions is None:
+            raise RuntimeError("the model sets call.positions before the first place")
+        hook = Hook(self.name, self.site, call.positions)
+        for edit in call.edits.get(self.name, ()):
+            x = _edited(x, edit, hook)
+        if self.name in call.backward or self.name in call.gradients_of:
+            x = _differentiable(x, call, hook)
+        if self.name in call.reads:
+            call.reads[self.name](x, self.site)
+        return x
+
+
+def _edited(x: Tensor, edit: HookFunction, hook: Hook) -> Tensor:
+    own = x.clone()
+    answer = edit(own, hook)
+    if answer is None:
+        return own
+    if not isinstance(answer, Tensor):
+        raise InputError(
+            f"the hook on {hook.name} returned {type(answer).__name__}; return a tensor, or None to keep it."
+        )
+    if answer.shape != x.shape:
+        raise InputError(
+            f"the hook on {hook.name} returned shape {tuple(answer.shape)}; the place has shape {tuple(x.shape)}, keep it."
+        )
+    return answer
+
+
+def _differentiable(x: Tensor, call: Call, hook: Hook) -> Tensor:
+    if not torch.is_grad_enabled():
+        raise InputError(
+            f"the gradient at {hook.name} was asked for under torch.no_grad(); call with gradients enabled."
+        )
+    x = x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
+    for function in call.backward.get(hook.name, ()):
+        x.register_hook(lambda grad, function=function: _edited(grad, function, hook))
+    if hook.name in call.gradients_of:
+        call.differentiable[hook.name] = x
+    return x
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Hooks in force inside a `with`, for one model."""
+
+    model: object
+    forward: Mapping[str, Sequence[HookFunction]]
+    backward: Mapping[str, Sequence[HookFunction]]
+    explicit_attention: bool = False
+
+
+_SCOPES: ContextVar[tuple[Scope, ...]] = ContextVar("cutaway_scopes", default=())
+# Context-local, not global: every thread and task sees only the scopes that it opened itself.
+
+
+@contextmanager
+def scope(entry: Scope) -> Iterator[None]:
+    """Keep `entry` in force, in this thread, until the `with` ends, however it ends."""
+    token = _SCOPES.set((*_SCOPES.get(), entry))
+    try:
+        yield
+    finally:
+        _SCOPES.reset(token)
+
+
+def scopes_of(model: object) -> list[Scope]:
+    """The scopes open for `model` here, outermost first."""
+    return [entry for entry in _SCOPES.get() if entry.model is model]
+
+
+def collected(hooks: Iterable[tuple[str, HookFunction]]) -> dict[str, list[HookFunction]]:
+    """Hook functions by name, in the order given."""
+    by_name: dict[str, list[HookFunction]] = {}
+    for name, function in hooks:
+        by_name.setdefault(name, []).append(function)
+    return by_name
+
+
+class ActivationCache(Mapping[str, Tensor]):
+    """What a call saw: snapshots by hook name, in forward order; gradients under NAME_grad.
+
+    `cache["blocks.3.attn.hook_pattern"]`, `cache["pattern", 3]`, `cache[Tap.PATTERN.at(3)]` are the same tensor;
+    `cache["pattern", 3, "grad"]` is its gradient.
+    """
+
+    def __init__(self, tensors: dict[str, Tensor] | None = None) -> None:
+        self._tensors = {} if tensors is None else tensors
+        self._last: tuple[Tensor, int, Tensor] | None = None
+
+    def __getitem__(self, key: str | Site | tuple[Any, ...]) -> Tensor:
+        name = hook_name(key)
+        if name not in self._tensors:
+            raise UnknownSiteError(
+                f'"{name}" was not cached; the cache holds {len(self._tensors)} entries.{closest(name, self._tensors)}'
+            )
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str | Site | tuple) and hook_name(key) in self._tensors
+
+    def __repr__(self) -> str:
+        return f"ActivationCache({len(self)} entries, {self.n_bytes / 2**20:.1f} MiB)"
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes held, a snapshot shared by equal neighbours counted once."""
+        return sum({t.data_ptr(): t.nbytes for t in self._tensors.values()}.values())
+
+    def stack(self, short_name: str) -> Tensor:
+        """One place over all layers that have it: [layer, *axes]."""
+        names = [name for name in self._tensors if name.startswith("blocks.") and _short(name) == short_name]
+        if not names:
+            raise UnknownSiteError(f'no layer has "{short_name}" in this cache; it holds {len(self._tensors)} entries.')
+        return torch.stack([self._tensors[name] for name in names])
+
+    def without_batch(self) -> ActivationCache:
+        """The cache of a single sequence, without its batch axis."""
+        sizes = {tensor.shape[0] for tensor in self._tensors.values()}
+        if sizes - {1}:
+            raise InputError(f"remove_batch_dim needs a batch of one sequence; this one has {max(sizes)}.")
+        return ActivationCache({name: tensor[0] for name, tensor in self._tensors.items()})
+
+    def reader(self, *, pos_slice: Any = None, device: Any = None) -> Callable[[Tensor, Site], None]:
+        """A reader that stores snapshots here."""
+
+        def read(x: Tensor, site: Site) -> None:
+            if pos_slice is not None or device is not None or x.is_inference():
+                self._tensors[str(site)] = _snapshot(x, site, pos_slice, device)
+                return
+            same = self._last is not None and self._last[0] is x and self._last[1] == x._version
+            copy = self._last[2] if same and self._last is not None else x.detach().clone()
+            self._last = (x, x._version, copy)
+            self._tensors[str(site)] = copy
+
+        return read
+
+    def finish(self, known: Iterable[str]) -> None:
+        """Order the entries as the model meets them and let go of the pass's tensors."""
+        self._last = None
+        order = {name: place for place, name in enumerate(known)}
+        entries = sorted(self._tensors.items(), key=lambda item: order[item[0]])
+        self._tensors.clear()
+        self._tensors.update(entries)
+
+    def add_gradients(self, gradients: Mapping[str, Tensor | None], *, pos_slice: Any, device: Any) -> None:
+        """Store gradients under NAME_grad; a place that the loss does not depend on has gradient zero."""
+        for name, gradient in gradients.items():
+            if gradient is not None:
+                site = _site_of(name)
+                self._tensors[f"{name}_grad"] = _snapshot(gradient, site, pos_slice, device)
+
+
+def _snapshot(x: Tensor, site: Site, pos_slice: Any, device: Any) -> Tensor:
+    x = x.detach()
+    if pos_slice is not None:
+        x = x[(slice(None),) * site.tap.position_axis + (_as_slice(pos_slice),)]
+    moved = x.to(device) if device is not None else x
+    return moved.clone() if moved.data_ptr() == x.data_ptr() else moved
+
+
+def _as_slice(pos_slice: Any) -> Any:
+    """An integer keeps its axis, as in TransformerLens."""
+    if isinstance(pos_slice, bool) or not isinstance(pos_slice, int | slice | list | tuple | Tensor):
+        raise InputError(f"pos_slice={pos_slice!r} is not a position; give an integer, a slice or a list of positions.")
+    if isinstance(pos_slice, tuple):
+        return slice(*pos_slice)
+    return [pos_slice] if isinstance(pos_slice, int) else pos_slice
+
+
+_LAYERED = {
+    tap.template.rpartition("hook_")[2]: tap for tap in reversed(Tap) if tap.per_layer and ".ln" not in tap.template
+}
+_SINGLE = {
+    tap.template.removeprefix("hook_"): tap for tap in Tap if not tap.per_layer and tap.template.startswith("hook_")
+}
+_NORMS = {tuple(tap.template.split(".")[-2:]): tap for tap in Tap if ".ln" in tap.template}
+
+
+def hook_name(key: str | Site | tuple[Any, ...]) -> str:
+    """The full hook name of a key: a name, a site, or a short form such as ("pattern", 3) or ("scale", 2, "ln1").
+
+    >>> hook_name(("pattern", 3))
+    'blocks.3.attn.hook_pattern'
+    >>> hook_name(("normalized", 0, "ln2", "grad"))
+    'blocks.0.ln2.hook_normalized_grad'
+    """
+    if not isinstance(key, tuple):
+        name = str(key)
+        return f"hook_{name}" if name in _SINGLE else name
+    *parts, last = key
+    if last == "grad":
+        return f"{hook_name(tuple(parts))}_grad"
+    kind, layer, norm = (*key, None, None)[:3]
+    if norm is not None and (norm, f"hook_{kind}") in _NORMS:
+        return str(_NORMS[norm, f"hook_{kind}"].at(layer))
+    if kind in _LAYERED and isinstance(layer, int):
+        return str(_LAYERED[kind].at(layer))
+    if kind in _SINGLE and layer is None:
+        return str(_SINGLE[kind].at())
+    raise UnknownSiteError(f"{key!r} names no place.{closest(str(kind), [*_LAYERED, *_SINGLE])}")
+
+
+def _short(name: str) -> str:
+    return name.rpartition("hook_")[2]
+
+
+def _site_of(name: str) -> Site:
+    parts = name.split(".")
+    layer = int(parts[1]) if parts[0] == "blocks" else None
+    template = ".".join(["blocks", "{}", *parts[2:]]) if layer is not None else name
+    return next(tap for tap in Tap if tap.template == template).at(layer)

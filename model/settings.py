@@ -1,0 +1,177 @@
+"""Configurations to and from plain data, strictly.
+
+One way in for every config of the project: a mapping (TOML, JSON, the `--set` flag) becomes a frozen dataclass, and what the
+dataclass does not know is an error that names the nearest key. Nothing is dropped, nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass, replace
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar
+
+from model.errors import ConfigError, closest
+
+C = TypeVar("C")
+
+
+def to_plain(value: Any) -> Any:
+    """Dataclasses as dicts, enums by value, tuples as lists: what JSON and TOML can hold."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_plain(getattr(value, field.name)) for field in fields(value) if field.init}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def from_plain(cls: type[C], mapping: Mapping[str, Any], where: str = "") -> C:
+    """Build `cls` from a mapping; unknown keys and wrong types are `ConfigError`s that name the place."""
+    hints = _hints(cls)
+    prefix = f"{where}." if where else ""
+    for key in mapping:
+        if key not in hints:
+            raise ConfigError(_unknown_key(prefix + key, key, hints, prefix))
+    values = {key: _coerce(hints[key], value, prefix + key) for key, value in mapping.items()}
+    missing = [f.name for f in fields(typing.cast(Any, cls)) if f.init and _required(f) and f.name not in values]
+    if missing:
+        raise ConfigError(f"{where or cls.__name__} lacks {', '.join(missing)}; give a value for each.")
+    return cls(**values)
+
+
+def with_settings(config: C, settings: Sequence[str]) -> C:
+    """`config` with each `dotted.key=value` applied, the value read by the type of the field it sets.
+
+    Settings apply together, so that two of them may be valid only in company (d_model and n_heads, say).
+    """
+    changes: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f'"{setting}" is not a setting; write KEY=VALUE, for example train.steps=200.')
+        _place(changes, type(config), key.strip().split("."), text.strip(), key.strip())
+    return _changed(config, changes)
+
+
+def config_hash(config: Any) -> str:
+    """Twelve hex digits that name the content of a config."""
+    text = json.dumps(to_plain(config), sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints[field.name] for field in fields(cls) if field.init}
+
+
+def _required(field: Any) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _unknown_key(path: str, key: str, hints: Mapping[str, Any], prefix: str) -> str:
+    return f'There is no setting "{path}".{closest(key, hints)} Allowed here: {", ".join(prefix + k for k in hints)}.'
+
+
+def _place(changes: dict[str, Any], cls: type, path: list[str], text: str, whole: str) -> None:
+    """Put the parsed value of one setting into the nested `changes`."""
+    hints, (head, *rest) = _hints(cls), path
+    prefix = whole[: len(whole) - len(".".join(path))]
+    if head not in hints:
+        raise ConfigError(_unknown_key(prefix + head, head, hints, prefix))
+    inner = hints[head]
+    if rest:
+        if not is_dataclass(inner):
+            raise ConfigError(
+                f'"{prefix + head}" has no parts, so "{whole}" sets nothing; write {prefix + head}=VALUE.'
+            )
+        _place(changes.setdefault(head, {}), typing.cast(type, inner), rest, text, whole)
+    elif is_dataclass(inner):
+        keys = ", ".join(f"{whole}.{key}" for key in _hints(typing.cast(type, inner)))
+        raise ConfigError(f'"{whole}" is a group of settings; set one of {keys}.')
+    else:
+        changes[head] = _parse(inner, text, whole)
+
+
+def _changed(config: C, changes: Mapping[str, Any]) -> C:
+    values = {k: _changed(getattr(config, k), v) if isinstance(v, dict) else v for k, v in changes.items()}
+    # A config may know better than field-by-field replacement (the `__replace__` protocol of Python 3.13).
+    again = getattr(config, "__replace__", None) or (lambda **new: replace(typing.cast(Any, config), **new))
+    return again(**values) if values else config
+
+
+def _parse(hint: Any, text: str, where: str) -> Any:
+    """A command-line text as a value of the hinted type."""
+    options = typing.get_args(hint) if _is_union(hint) else (hint,)
+    if type(None) in options and text.lower() in {"none", ""}:
+        return None
+    hint = next(option for option in options if option is not type(None))
+    if typing.get_origin(hint) is tuple:
+        item = typing.get_args(hint)[0]
+        return tuple(_parse(item, part.strip(), where) for part in text.strip("[]()").split(",") if part.strip())
+    if hint is bool:
+        if text.lower() in {"true", "false"}:
+            return text.lower() == "true"
+        raise ConfigError(f'{where}="{text}" is neither true nor false.')
+    if hint in (int, float):
+        try:
+            return hint(text)
+        except ValueError:
+            raise ConfigError(f'{where}="{text}" is not {_spoken(hint)}.') from None
+    return _coerce(hint, text, where)
+
+
+def _coerce(hint: Any, value: Any, where: str) -> Any:
+    """A plain value as the hinted type, or an error that says what was expected."""
+    if _is_union(hint):
+        options = typing.get_args(hint)
+        if value is None and type(None) in options:
+            return None
+        return _coerce(next(option for option in options if option is not type(None)), value, where)
+    if is_dataclass(hint):
+        if isinstance(value, Mapping):
+            return from_plain(typing.cast(type, hint), value, where)
+        if isinstance(value, typing.cast(type, hint)):
+            return value
+    elif typing.get_origin(hint) is tuple and isinstance(value, list | tuple):
+        return tuple(_coerce(typing.get_args(hint)[0], item, where) for item in value)
+    elif isinstance(hint, type) and issubclass(hint, Enum):
+        return as_enum(hint, value, where)
+    elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    elif isinstance(hint, type) and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
+        return value
+    elif hint is Any or typing.get_origin(hint) is dict:
+        return value
+    raise ConfigError(f"{where}={value!r} is not {_spoken(hint)}.")
+
+
+E = TypeVar("E", bound=Enum)
+
+
+def as_enum(cls: type[E], value: Any, where: str) -> E:
+    """A member of `cls` from itself or its value; anything else names the choices."""
+    try:
+        return cls(value)
+    except ValueError:
+        choices = [str(member.value) for member in cls]
+        tail = closest(str(value), choices, n=1)
+        raise ConfigError(f'{where}="{value}" is not one of {", ".join(choices)}.{tail}') from None
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def _spoken(hint: Any) -> str:
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    return names.get(hint, f"a value of type {getattr(hint, '__name__', hint)}")

@@ -1,0 +1,42 @@
+"""Models and tokens that many tests share: tiny, seeded, random."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from model import GPT, GPTConfig
+
+torch.set_num_threads(1)
+
+TINY: dict[str, Any] = {"n_layers": 2, "n_heads": 4, "d_model": 32, "n_ctx": 24, "d_vocab": 50}
+
+
+def make_gpt_with(seed: int = 0, **overrides: Any) -> GPT:
+    """A tiny GPT in eval mode whose weights are large enough for every part to matter."""
+    gpt = GPT(GPTConfig(**(TINY | {"embed_std": 1.0, "init": "xavier"} | overrides)), seed=seed).eval()
+    generator = torch.Generator().manual_seed(seed + 1)
+    with torch.no_grad():
+        for parameter in gpt.parameters():
+            if parameter.ndim == 1:  # gains and biases away from 1 and 0, so that forgetting one shows
+                parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+    return gpt
+
+
+@pytest.fixture
+def make_gpt() -> Callable[..., GPT]:
+    return make_gpt_with
+
+
+@pytest.fixture
+def tiny() -> GPT:
+    return make_gpt_with()
+
+
+@pytest.fixture
+def tokens() -> Tensor:
+    return torch.randint(0, TINY["d_vocab"], (3, 12), generator=torch.Generator().manual_seed(7))
