@@ -1,0 +1,26 @@
+"""Views: payload builders and the plain JavaScript that draws them, one code path for the app, a notebook and a report.
+
+A builder turns tensors into a small dictionary of plain values; `sources(view)` gives the HTML, CSS and JavaScript that
+draw it; `embed` and `page` put both into HTML that needs no network. Nothing here knows which host is showing it.
+"""
+
+from analyses.views.attention import attention_payload
+from analyses.views.embed import embed, page
+from analyses.views.head_grid import head_grid_payload
+from analyses.views.payload import Scale, visible
+from analyses.views.sources import Sources, View, sources
+from analyses.views.token_rows import TokenRow, token_rows_payload
+
+__all__ = [
+    "Scale",
+    "Sources",
+    "TokenRow",
+    "View",
+    "attention_payload",
+    "embed",
+    "head_grid_payload",
+    "page",
+    "sources",
+    "token_rows_payload",
+    "visible",
+]

@@ -1,0 +1,143 @@
+// Shared by every view. A host joins this file with one view into a single module, so nothing here imports anything.
+// Text reaches the page only through textContent or fillText: whatever a token holds, it stays text.
+
+const SEQUENTIAL = { light: ["#a6c1de", "#3c77ad", "#0b2e57"], dark: ["#1d4c80", "#4b8fd6", "#d5e8fc"] }
+const DIVERGING = {
+  light: { low: ["#8bb4d8", "#134b85"], high: ["#eeb079", "#8f4204"] },
+  dark: { low: ["#2a5f99", "#8cc2fa"], high: ["#8f4a12", "#ffb169"] },
+}
+const STEPS = 256
+
+export const clamp = (x, low, high) => Math.min(high, Math.max(low, x))
+
+export function parseColor(css) {
+  const hex = /^#([0-9a-f]{3}|[0-9a-f]{6})$/i.exec(css.trim())
+  if (hex) {
+    const digits = hex[1].length === 3 ? [...hex[1]].map((d) => d + d).join("") : hex[1]
+    return [0, 2, 4].map((i) => parseInt(digits.slice(i, i + 2), 16))
+  }
+  const numbers = /^rgba?\(([^)]+)\)$/i.exec(css.trim())
+  return numbers ? numbers[1].split(/[\s,/]+/).slice(0, 3).map(Number) : null
+}
+
+const toLinear = (c) => (c <= 10.31475 ? c / 3294.6 : ((c / 255 + 0.055) / 1.055) ** 2.4)
+const toByte = (l) => Math.round(255 * clamp(l <= 0.0031308 ? 12.92 * l : 1.055 * l ** (1 / 2.4) - 0.055, 0, 1))
+
+// Oklab (Ottosson 2020): equal steps there look equal to the eye, so a ramp made in it does not hide a difference.
+export function toOklab(rgb) {
+  const [r, g, b] = rgb.map(toLinear)
+  const l = Math.cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b)
+  const m = Math.cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b)
+  const s = Math.cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b)
+  return [
+    0.2104542553 * l + 0.793617785 * m - 0.0040720468 * s,
+    1.9779984951 * l - 2.428592205 * m + 0.4505937099 * s,
+    0.0259040371 * l + 0.7827717662 * m - 0.808675766 * s,
+  ]
+}
+
+export function fromOklab([light, a, b]) {
+  const l = (light + 0.3963377774 * a + 0.2158037573 * b) ** 3
+  const m = (light - 0.1055613458 * a - 0.0638541728 * b) ** 3
+  const s = (light - 0.0894841775 * a - 1.291485548 * b) ** 3
+  return [
+    4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
+    -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
+    -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s,
+  ].map(toByte)
+}
+
+export function ramp(stops, steps = STEPS) {
+  const points = stops.map((stop) => toOklab(typeof stop === "string" ? parseColor(stop) : stop))
+  return Array.from({ length: steps }, (_, i) => {
+    const at = (i / (steps - 1)) * (points.length - 1)
+    const left = Math.min(Math.floor(at), points.length - 2)
+    return fromOklab(points[left].map((x, axis) => x + (at - left) * (points[left + 1][axis] - x)))
+  })
+}
+
+export const luminance = (rgb) => rgb.map(toLinear).reduce((sum, x, i) => sum + x * [0.2126, 0.7152, 0.0722][i], 0)
+export const inkOn = (rgb) => (luminance(rgb) > 0.179 ? "#0b1220" : "#ffffff")
+export const cssColor = (rgb) => `rgb(${rgb.join(",")})`
+
+// The page's background is the colour of "nothing", so a ramp is right on any theme.
+export function palette(element) {
+  const read = (name, otherwise) => {
+    const found = getComputedStyle(element).getPropertyValue(name).trim()
+    return parseColor(found) ? found : otherwise
+  }
+  const background = read("--st-background-color", "#ffffff")
+  const mode = luminance(parseColor(background)) > 0.4 ? "light" : "dark"
+  const low = ramp([background, ...DIVERGING[mode].low], STEPS / 2).reverse()
+  return {
+    background: parseColor(background),
+    text: read("--st-text-color", "#1b2430"),
+    accent: read("--st-primary-color", "#c2570c"),
+    muted: mode === "light" ? "#eceff3" : "#1d2530",
+    faint: mode === "light" ? "#667085" : "#94a3b8",
+    sequential: ramp([background, ...SEQUENTIAL[mode]]),
+    diverging: [...low, ...ramp([background, ...DIVERGING[mode].high], STEPS / 2)],
+  }
+}
+
+// Where a value lies on its scale, 0..1; a diverging scale is symmetric, so that zero is exactly its middle.
+export function position(value, { kind, low, high }) {
+  if (kind === "diverging") {
+    const reach = Math.max(Math.abs(low), Math.abs(high)) || 1
+    return clamp((value + reach) / (2 * reach), 0, 1)
+  }
+  return clamp((value - low) / (high - low || 1), 0, 1)
+}
+
+export function colorOf(value, scale, colors) {
+  if (value === null || value === undefined) return colors.background
+  return colors[scale.kind][Math.round(position(value, scale) * (STEPS - 1))]
+}
+
+export function decode(base64, bits) {
+  const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0))
+  return bits === 16 ? new Uint16Array(bytes.buffer) : bytes
+}
+
+export function element(tag, className, text) {
+  const made = document.createElement(tag)
+  if (className) made.className = className
+  if (text !== undefined) made.textContent = text
+  return made
+}
+
+export function number(value, digits = 3) {
+  if (value === null || value === undefined) return "–"
+  const rounded = value.toFixed(digits)
+  return Number(rounded) === 0 ? (0).toFixed(digits) : rounded
+}
+
+// What is handled here must not reach the page: Streamlit has keys of its own.
+export function onKeys(target, handlers) {
+  target.onkeydown = (event) => {
+    const handler = event.ctrlKey || event.metaKey || event.altKey ? undefined : handlers[event.key]
+    if (!handler) return
+    event.preventDefault()
+    event.stopPropagation()
+    handler(event)
+  }
+}
+
+export function paintLegend(canvas, scale, colors) {
+  const lut = colors[scale.kind]
+  canvas.width = STEPS
+  canvas.height = 1
+  const image = canvas.getContext("2d").createImageData(STEPS, 1)
+  lut.forEach((rgb, i) => image.data.set([...rgb, 255], 4 * i))
+  canvas.getContext("2d").putImageData(image, 0, 0)
+}
+
+export function legend(scale, colors, digits = 2) {
+  const made = element("span", "legend")
+  const bar = element("canvas", "ramp")
+  paintLegend(bar, scale, colors)
+  const reach = Math.max(Math.abs(scale.low), Math.abs(scale.high))
+  const [low, high] = scale.kind === "diverging" ? [-reach, reach] : [scale.low, scale.high]
+  made.append(element("span", "", number(low, digits)), bar, element("span", "", number(high, digits)))
+  return made
+}
