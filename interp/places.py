@@ -1,0 +1,208 @@
+"""One grammar for what is where in a model, shared by the command, claims, URLs and the dashboard.
+
+    L1H3        a head: layer 1, head 3            L0.attn     the whole attention sublayer of layer 0
+    L1M37       a memory: layer 1, FFN neuron 37   L0.ffn      the whole FFN sublayer of layer 0
+
+After a colon stands what an ablation puts there: `:zero`, `:mean` or `:mean@pos`. Places are separated by commas, and
+an intervention reaches back over the places before it that have none: `L1H1,L1H3:mean` replaces both by their means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from model.config import FFNKind, GPTConfig
+from model.errors import InputError, UnknownNameError, closest
+
+
+class Intervention(StrEnum):
+    """What an ablation puts in a place. Means come from stated tokens, never from the sequence under study."""
+
+    ZERO = "zero"
+    """Nothing: zeros. Simple, but a value that the rest of the model may never have met."""
+
+    MEAN = "mean"
+    """The mean over the sequences and positions of the stated tokens (BOS counts like any other)."""
+
+    MEAN_PER_POSITION = "mean@pos"
+    """The mean over the sequences of the stated tokens, one for each position."""
+
+
+class PlaceKind(StrEnum):
+    """What sort of component a place is."""
+
+    HEAD = "head"
+    """One attention head, printed L1H3."""
+
+    MEMORY = "memory"
+    """One FFN neuron seen as a key-value memory (Geva et al. 2021), printed L1M37."""
+
+    ATTENTION = "attn"
+    """Every head of a layer at once, printed L1.attn."""
+
+    FFN = "ffn"
+    """Every memory of a layer at once, printed L1.ffn."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A component of the model and, when stated, what an ablation puts there."""
+
+    kind: PlaceKind
+    layer: int
+    index: int | None = None
+    """Which head or memory; None for a whole sublayer."""
+
+    intervention: Intervention | None = None
+    """None leaves the choice to whoever ablates."""
+
+    def __str__(self) -> str:
+        return self.label + (f":{self.intervention}" if self.intervention else "")
+
+    @property
+    def label(self) -> str:
+        """The place without its intervention, such as `L1H3`.
+
+        >>> parse_place("L1H3:mean").label
+        'L1H3'
+        """
+        match self.kind:
+            case PlaceKind.HEAD:
+                return f"L{self.layer}H{self.index}"
+            case PlaceKind.MEMORY:
+                return f"L{self.layer}M{self.index}"
+            case _:
+                return f"L{self.layer}.{self.kind}"
+
+    @property
+    def in_attention(self) -> bool:
+        """Whether the place belongs to an attention sublayer (otherwise to an FFN)."""
+        return self.kind in (PlaceKind.HEAD, PlaceKind.ATTENTION)
+
+
+def head(layer: int, index: int, intervention: Intervention | None = None) -> Place:
+    """The place of one attention head.
+
+    >>> str(head(1, 3, Intervention.ZERO))
+    'L1H3:zero'
+    """
+    return Place(kind=PlaceKind.HEAD, layer=layer, index=index, intervention=intervention)
+
+
+_PLACE = re.compile(
+    r"L(?P<layer>\d+)(?:H(?P<head>\d+)|M(?P<memory>\d+)|\.(?P<sublayer>attn|ffn))(?::(?P<intervention>.*))?"
+)
+_HOW = (
+    "Write a head as L1H3, a memory as L1M37, a sublayer as L1.attn or L1.ffn, "
+    "with :zero, :mean or :mean@pos after it if you like."
+)
+
+
+def parse_intervention(text: str) -> Intervention:
+    """The intervention with this name; InputError lists the known ones."""
+    try:
+        return Intervention(text)
+    except ValueError:
+        known = ", ".join(Intervention)
+        raise InputError(f'no intervention "{text}"; known are {known}.{closest(text, list(Intervention))}') from None
+
+
+def parse_place(text: str) -> Place:
+    """Read one place.
+
+    >>> parse_place("L0.ffn:mean@pos").intervention.value
+    'mean@pos'
+
+    Raises:
+        InputError: the text is not in the grammar.
+    """
+    found = _PLACE.fullmatch(text.strip())
+    if found is None:
+        raise InputError(f'"{text.strip()}" is not a place. {_HOW}')
+    layer = int(found["layer"])
+    intervention = None if found["intervention"] is None else parse_intervention(found["intervention"])
+    if found["sublayer"]:
+        return Place(kind=PlaceKind(found["sublayer"]), layer=layer, intervention=intervention)
+    kind = PlaceKind.HEAD if found["head"] else PlaceKind.MEMORY
+    return Place(kind=kind, layer=layer, index=int(found["head"] or found["memory"]), intervention=intervention)
+
+
+def parse_places(text: str) -> tuple[Place, ...]:
+    """Read places separated by commas; an intervention also covers the places before it that have none.
+
+    >>> [str(place) for place in parse_places("L1H1, L1H3:mean, L0.ffn")]
+    ['L1H1:mean', 'L1H3:mean', 'L0.ffn']
+    """
+    if not text.strip():
+        raise InputError(f"no place given. {_HOW}")
+    places: list[Place] = []
+    reaching_back: Intervention | None = None
+    for part in reversed(text.split(",")):
+        place = parse_place(part)
+        reaching_back = place.intervention or reaching_back
+        places.append(replace(place, intervention=reaching_back))
+    return tuple(reversed(places))
+
+
+def print_places(places: Iterable[Place]) -> str:
+    """The places as one text in the grammar, which parse_places reads back.
+
+    >>> print_places(parse_places("L1H1,L1H3:mean"))
+    'L1H1:mean,L1H3:mean'
+    """
+    return ",".join(str(place) for place in places)
+
+
+def resolve_places(
+    places: str | Sequence[Place], config: GPTConfig, intervention: Intervention = Intervention.MEAN
+) -> tuple[Place, ...]:
+    """Places that this model has, none twice, each with an intervention: its own, or else the one given here.
+
+    Raises:
+        InputError: a text outside the grammar, no place at all, or one component named twice.
+        UnknownNameError: a layer, head, memory or FFN that the model does not have.
+    """
+    given = parse_places(places) if isinstance(places, str) else tuple(places)
+    if not given:
+        raise InputError(f"no place given. {_HOW}")
+    for place in given:
+        _require_in_model(place, config)
+    _require_distinct(given)
+    return tuple(replace(place, intervention=place.intervention or intervention) for place in given)
+
+
+def _require_in_model(place: Place, config: GPTConfig) -> None:
+    if place.layer >= config.n_layers:
+        raise UnknownNameError(
+            f"no {place.label}: this model has {_count(config.n_layers, 'layer')}. "
+            f"Choose a layer from 0 to {config.n_layers - 1}."
+        )
+    if not place.in_attention and config.ffn is FFNKind.NONE:
+        raise UnknownNameError(
+            f"no {place.label}: this model is attention-only. Choose heads, such as L{place.layer}H0."
+        )
+    size, noun = (config.n_heads, "head") if place.in_attention else (config.ffn_width, "memory")
+    if place.index is not None and place.index >= size:
+        raise UnknownNameError(
+            f"no {place.label}: layer {place.layer} has {_count(size, noun)}. Choose a {noun} from 0 to {size - 1}."
+        )
+
+
+def _require_distinct(places: Sequence[Place]) -> None:
+    for position, place in enumerate(places):
+        for other in places[:position]:
+            if _overlap(place, other):
+                raise InputError(f"{place.label} is already covered by {other.label}. Name every component once.")
+
+
+def _overlap(one: Place, other: Place) -> bool:
+    same_sublayer = one.layer == other.layer and one.in_attention == other.in_attention
+    return same_sublayer and (one.index is None or other.index is None or one.index == other.index)
+
+
+def _count(n: int, noun: str) -> str:
+    plural = {"memory": "memories"}.get(noun, noun + "s")
+    return f"{n} {noun if n == 1 else plural}"

@@ -1,0 +1,101 @@
+"""The grammar of places: what is written is what is read, and what cannot be meant is refused."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interp import places
+from interp.places import Intervention, Place, PlaceKind, head, parse_place, parse_places, print_places, resolve_places
+from model.config import FFNKind, GPTConfig
+from model.errors import InputError, UnknownNameError
+
+CONFIG = GPTConfig(n_layers=2, n_heads=4, d_model=32, n_ctx=16, d_vocab=11)
+
+interventions = st.sampled_from([None, *Intervention])
+numbered = st.builds(
+    Place,
+    kind=st.sampled_from([PlaceKind.HEAD, PlaceKind.MEMORY]),
+    layer=st.integers(0, 99),
+    index=st.integers(0, 4096),
+    intervention=interventions,
+)
+sublayers = st.builds(
+    Place,
+    kind=st.sampled_from([PlaceKind.ATTENTION, PlaceKind.FFN]),
+    layer=st.integers(0, 99),
+    intervention=interventions,
+)
+
+
+def test_the_examples_in_the_module_hold():
+    assert doctest.testmod(places).failed == 0
+
+
+@given(numbered | sublayers)
+def test_a_printed_place_reads_back_as_itself(place: Place):
+    assert parse_place(str(place)) == place
+
+
+def test_a_place_is_read_with_its_layer_index_and_intervention():
+    assert parse_place("L1M37:mean@pos") == Place(
+        kind=PlaceKind.MEMORY, layer=1, index=37, intervention=Intervention.MEAN_PER_POSITION
+    )
+
+
+def test_an_intervention_covers_the_places_before_it_and_none_after():
+    assert print_places(parse_places("L1H1,L1H3:mean,L0H0:zero,L0.ffn")) == "L1H1:mean,L1H3:mean,L0H0:zero,L0.ffn"
+
+
+@pytest.mark.parametrize("text", ["L1X3", "1.3", "L1H", "H3", "L1.mlp", "L-1H0", "L1H1:"])
+def test_text_outside_the_grammar_is_refused(text: str):
+    with pytest.raises(InputError, match=r"is not a place\. Write a head as L1H3|no intervention"):
+        parse_place(text)
+
+
+def test_an_unknown_intervention_is_named_with_the_known_ones():
+    with pytest.raises(
+        InputError, match=r'no intervention "maen"; known are zero, mean, mean@pos\. Did you mean "mean"'
+    ):
+        parse_place("L1H3:maen")
+
+
+def test_no_place_is_refused():
+    with pytest.raises(InputError, match="no place given"):
+        parse_places("  ")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("L2H0", r"no L2H0: this model has 2 layers\. Choose a layer from 0 to 1"),
+        ("L1H4", r"no L1H4: layer 1 has 4 heads\. Choose a head from 0 to 3"),
+        ("L0M128", r"no L0M128: layer 0 has 128 memories\. Choose a memory from 0 to 127"),
+    ],
+)
+def test_a_place_the_model_lacks_is_named_with_what_it_has(text: str, sentence: str):
+    with pytest.raises(UnknownNameError, match=sentence):
+        resolve_places(text, CONFIG)
+
+
+def test_an_attention_only_model_has_no_ffn():
+    with pytest.raises(UnknownNameError, match="attention-only"):
+        resolve_places("L0.ffn", CONFIG.varied(ffn=FFNKind.NONE))
+
+
+@pytest.mark.parametrize("text", ["L1H1,L1H1", "L1.attn,L1H1:zero", "L0M3,L0.ffn", "L1H1:zero,L1H1:mean"])
+def test_a_component_named_twice_is_refused(text: str):
+    with pytest.raises(InputError, match="already covered"):
+        resolve_places(text, CONFIG)
+
+
+def test_the_same_index_in_another_layer_or_sublayer_is_another_component():
+    assert len(resolve_places("L0H1,L1H1,L0M1,L1.ffn", CONFIG)) == 4
+
+
+def test_the_given_intervention_fills_in_where_none_is_written():
+    resolved = resolve_places([head(0, 1), head(0, 2, Intervention.ZERO)], CONFIG, Intervention.MEAN_PER_POSITION)
+    assert print_places(resolved) == "L0H1:mean@pos,L0H2:zero"
