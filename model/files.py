@@ -93,9 +93,9 @@ def atomic_folder(path: Path, error: type[CutawayError] = CutawayError) -> Itera
             raise
 
 
-def clean_leftovers(folder: Path) -> None:
+def clean_leftovers(folder: Path, error: type[CutawayError] = CutawayError) -> None:
     """Remove what killed writers left in `folder`; a folder that was just being replaced comes back under its name."""
-    with clear_os_errors("cleaned", folder):
+    with clear_os_errors("cleaned", folder, error):
         for leftover in folder.glob(".*"):
             match = _LEFTOVER.fullmatch(leftover.name)
             if match is None or _is_another_running_process(int(match["pid"])):

@@ -1,0 +1,256 @@
+"""Checkpoints: a folder per step, written whole or not at all, and verified before it is believed.
+
+    RUN/checkpoints/step-00000512/  model.safetensors  config.json  [train_state.safetensors  train_state.json]
+                                    manifest.json      step, tokens seen, and the SHA-256 of every other file
+
+The folder is filled under a temporary name, flushed, and renamed, the manifest being its last file; so a kill at any
+moment leaves a finished checkpoint or none. Each storage is written once: a tied matrix has one entry, and is tied
+again after loading. Nothing is pickled, in or out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from model.config import GPTConfig
+from model.errors import CheckpointError, ConfigError
+from model.files import atomic_folder, clean_leftovers, clear_os_errors, read_bytes, read_json, sha256_of, write_json
+from model.gpt import GPT
+from model.settings import from_plain, to_plain
+
+FORMAT = 1
+WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
+STATE_TENSORS, STATE_RECORD = "train_state.safetensors", "train_state.json"
+_STEP = re.compile(r"step-(\d{8,})")
+
+TrainState = tuple[Mapping[str, Tensor], Mapping[str, Any]]
+"""What training needs besides the weights to go on: tensors, and plain data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a checkpoint says about itself."""
+
+    step: int
+    """Optimizer steps taken; 0 is the initialisation."""
+    tokens_seen: int
+    """Tokens trained on up to here."""
+    weights_sha256: str
+    """Hash of the weights, as `weights_sha256` computes it."""
+    files: dict[str, str]
+    """SHA-256 of every file, by name."""
+    extra: dict[str, Any]
+    """Whatever else the writer wanted to keep."""
+
+
+def checkpoint_path(run_dir: Path, step: int) -> Path:
+    """Where the checkpoint of a step stands, or would stand."""
+    return run_dir / "checkpoints" / f"step-{step:08d}"
+
+
+def checkpoint_steps(run_dir: Path) -> list[int]:
+    """The steps that have a complete checkpoint, in order; contents are verified only when one is opened."""
+    folder = run_dir / "checkpoints"
+    matches = [_STEP.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
+    return sorted(int(match[1]) for match in matches if match and _is_complete(folder / match[0]))
+
+
+def save_checkpoint(
+    run_dir: Path,
+    gpt: GPT,
+    *,
+    step: int,
+    tokens_seen: int,
+    extra_json: Mapping[str, Any] | None = None,
+    train_state: TrainState | None = None,
+) -> Path:
+    """Write the checkpoint of `step` and return its folder; one that stands there is replaced.
+
+    Raises:
+        CheckpointError: the disk is full, the folder may not be written, and the like; earlier checkpoints stay whole.
+    """
+    path = checkpoint_path(run_dir, step)
+    if path.parent.is_dir():
+        clean_leftovers(path.parent, CheckpointError)
+    tensors = stored_weights(gpt)
+    files = {WEIGHTS: _tensor_bytes(tensors), CONFIG: _json_bytes(to_plain(gpt.config))}
+    if train_state is not None:
+        files |= {STATE_TENSORS: _tensor_bytes(train_state[0]), STATE_RECORD: _json_bytes(dict(train_state[1]))}
+    manifest = Manifest(
+        step=step,
+        tokens_seen=tokens_seen,
+        weights_sha256=_hash_of(tensors),
+        files={name: sha256_of(content) for name, content in files.items()},
+        extra=dict(extra_json or {}),
+    )
+    with atomic_folder(path, CheckpointError) as folder:
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        (folder / MANIFEST).write_bytes(_json_bytes(_sealed(manifest)))
+    return path
+
+
+def load_checkpoint(path: Path, device: str | torch.device = "cpu") -> GPT:
+    """The model of a checkpoint, in evaluation mode, its weights bit for bit those that were saved.
+
+    Raises:
+        CheckpointError: a file is missing, cut short or altered, or holds another model than its config says.
+    """
+    manifest = read_manifest(path)
+    try:
+        config = from_plain(GPTConfig, json.loads(_verified(path, CONFIG, manifest)))
+    except (ConfigError, ValueError) as fault:
+        raise CheckpointError(f"The model of {path} cannot be built by this version. {fault}") from None
+    tensors = _tensors(path, WEIGHTS, manifest)
+    gpt = GPT(config)
+    _check_fit(stored_weights(gpt), tensors, path)
+    gpt.to(tensors["embed.weight"].dtype)
+    for name, weights in stored_weights(gpt).items():
+        weights.copy_(tensors[name])
+    return gpt.to(device).eval()
+
+
+def load_train_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The training state saved with a checkpoint; None where none was."""
+    manifest = read_manifest(path)
+    if STATE_RECORD not in manifest.files:
+        return None
+    return _tensors(path, STATE_TENSORS, manifest), json.loads(_verified(path, STATE_RECORD, manifest))
+
+
+def drop_train_state(path: Path) -> None:
+    """Take the training state out of a checkpoint, keeping what a study needs.
+
+    The manifest forgets it first, so that a kill in between leaves a whole checkpoint and two files that nobody reads.
+    """
+    manifest = read_manifest(path)
+    kept = {name: digest for name, digest in manifest.files.items() if name not in (STATE_TENSORS, STATE_RECORD)}
+    if kept != manifest.files:
+        write_json(path / MANIFEST, _sealed(replace(manifest, files=kept)))
+    with clear_os_errors("removed", path, CheckpointError):
+        for name in (STATE_TENSORS, STATE_RECORD):
+            (path / name).unlink(missing_ok=True)
+
+
+def verify_checkpoint(path: Path) -> Manifest:
+    """Check every file of a checkpoint against its manifest, and return that; a fault is a `CheckpointError`."""
+    manifest = read_manifest(path)
+    for name in manifest.files:
+        _verified(path, name, manifest)
+    return manifest
+
+
+def read_manifest(path: Path) -> Manifest:
+    """What the checkpoint says about itself, after checking that the manifest is the one that was written."""
+    if not path.is_dir():
+        raise CheckpointError(f"There is no checkpoint at {path}.")
+    if not (path / MANIFEST).is_file():
+        raise CheckpointError(f"The checkpoint {path} is incomplete: {MANIFEST} is missing. {_ADVICE}")
+    sealed = read_json(path / MANIFEST, CheckpointError)
+    try:
+        manifest = Manifest(**{key: value for key, value in sealed.items() if key not in ("format", "seal")})
+        if sealed["seal"] == _sealed(manifest)["seal"]:
+            return manifest
+    except (AttributeError, KeyError, TypeError):
+        pass  # not the content of a manifest: said below
+    raise CheckpointError(f"The checkpoint {path} is damaged: {MANIFEST} is not as it was written. {_ADVICE}")
+
+
+def stored_weights(gpt: GPT) -> dict[str, Tensor]:
+    """Every weight once, by name: of those that share memory, the first. The tensors are the model's own."""
+    seen: set[tuple[int, torch.Size]] = set()
+    weights: dict[str, Tensor] = {}
+    for name, tensor in gpt.state_dict().items():
+        place = (tensor.data_ptr(), tensor.shape)
+        if place not in seen:
+            seen.add(place)
+            weights[name] = tensor
+    if ("unembed.weight" in weights) == gpt.config.tie_embeddings:
+        word = "share" if gpt.config.tie_embeddings else "do not share"
+        raise CheckpointError(
+            f"The config says that embedding and unembedding {word} one matrix (tie_embeddings), and the model says "
+            "otherwise; call gpt.tie_weights(), or change the config."
+        )
+    return weights
+
+
+def weights_sha256(gpt: GPT) -> str:
+    """A hash that names the weights: equal exactly where names, shapes, number formats and bits are."""
+    return _hash_of(stored_weights(gpt))
+
+
+_ADVICE = "Use another checkpoint of the run, or restore this one from a copy."
+
+
+def _hash_of(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _sealed(manifest: Manifest) -> dict[str, Any]:
+    """The manifest as plain data, with a hash of itself."""
+    content = {"format": FORMAT, **vars(manifest)}
+    return {**content, "seal": sha256_of(json.dumps(content, sort_keys=True).encode())}
+
+
+def _json_bytes(value: Any) -> bytes:
+    return json.dumps(value, indent=2).encode()
+
+
+def _tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+
+
+def _verified(path: Path, name: str, manifest: Manifest) -> bytes:
+    """The content of a file, which is what the manifest says it is."""
+    if not (path / name).is_file():
+        raise CheckpointError(f"The checkpoint {path} is incomplete: {name} is missing. {_ADVICE}")
+    content = read_bytes(path / name, CheckpointError)
+    if sha256_of(content) != manifest.files.get(name):
+        raise CheckpointError(f"The checkpoint {path} is damaged: {name} was altered or cut short. {_ADVICE}")
+    return content
+
+
+def _tensors(path: Path, name: str, manifest: Manifest) -> dict[str, Tensor]:
+    # Parsed from the very bytes that were hashed, so that nothing can change in between.
+    try:
+        return safetensors.torch.load(_verified(path, name, manifest))
+    except SafetensorError:
+        raise CheckpointError(f"The checkpoint {path} holds no tensors in {name}. {_ADVICE}") from None
+
+
+def _check_fit(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse weights that are not exactly those of the model that the config describes."""
+    for name in sorted(expected.keys() | found.keys()):
+        if name not in found or name not in expected:
+            where = "lacks" if name in expected else "has an unknown weight,"
+            raise CheckpointError(f"The checkpoint {path} holds another model than its config says: it {where} {name}.")
+        if found[name].shape != expected[name].shape:
+            raise CheckpointError(
+                f"The checkpoint {path} holds another model than its config says: {name} is {list(found[name].shape)}, "
+                f"not {list(expected[name].shape)}."
+            )
+
+
+def _is_complete(path: Path) -> bool:
+    """Whether the manifest can be read and every file that it names is there."""
+    try:
+        manifest = read_manifest(path)
+    except CheckpointError:
+        return False
+    return all((path / name).is_file() for name in manifest.files)

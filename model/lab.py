@@ -1,0 +1,228 @@
+"""A run opened for study: the model of one checkpoint, its tokenizer, and the text it was trained and evaluated on.
+
+    lab = open_run("runs/demo@512")
+    logits = lab.gpt(lab.tokens("def main():"))
+
+A run is named by its folder, or by its name under runs/, and a step behind an @; without a step, the last checkpoint is
+opened. Everything that is read is verified against the hashes the run recorded.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from model.checkpoint import checkpoint_path, checkpoint_steps, load_checkpoint, read_manifest, weights_sha256
+from model.config import GPTConfig
+from model.errors import CheckpointError, InputError, UnknownNameError, closest
+from model.files import read_bytes, read_json
+from model.gpt import GPT
+from model.settings import from_plain
+from model.tokenizer import Tokenizer, Tokens, load_tokenizer
+from model.training import eval_rows
+from model.training.corpus import Corpus, build_corpus
+from model.training.distributed import pick_device
+from model.training.eval_rows import EvalRows
+from model.training.sources import DataConfig
+
+RUNS = Path("runs")
+"""Where runs are looked for by name, from the working folder."""
+RUN, METRICS, TOKENIZER = "run.json", "metrics.jsonl", "tokenizer.json"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lab:
+    """One checkpoint of one run, opened."""
+
+    gpt: GPT
+    """The model, in evaluation mode."""
+    tokenizer: Tokenizer
+    path: Path
+    """The run's folder."""
+    step: int
+    """Optimizer steps behind the weights."""
+    tokens_seen: int
+    """Training tokens behind the weights."""
+    run_config: dict[str, Any]
+    """run.json: the settings under "config", and what else the run recorded."""
+
+    @property
+    def name(self) -> str:
+        """The run's name, which is its folder's."""
+        return self.path.resolve().name
+
+    @property
+    def config(self) -> GPTConfig:
+        """The model's config."""
+        return self.gpt.config
+
+    @property
+    def checkpoint_path(self) -> Path:
+        """The folder of the opened checkpoint."""
+        return checkpoint_path(self.path, self.step)
+
+    @property
+    def weights_sha256(self) -> str:
+        """Hash of the weights as they are now: an edited model does not pass for the trained one."""
+        return weights_sha256(self.gpt)
+
+    def tokens(self, text: str) -> Int[Tensor, "1 pos"]:
+        """The tokens of a text, behind BOS if the tokenizer has one, as every row in training was."""
+        bos = [] if self.tokenizer.bos is None else [self.tokenizer.bos]
+        return torch.tensor([bos + self.tokenizer.encode(text)], dtype=torch.int64, device=self.gpt.device)
+
+    def str_tokens(self, tokens: Tokens | str) -> list[str]:
+        """One printable string per token of a text or of tokens [pos] or [1, pos], never two alike for different ones."""
+        return self.tokenizer.str_tokens(self._one_sequence(tokens))
+
+    def text(self, tokens: Tokens) -> str:
+        """The text of tokens [pos] or [1, pos], without BOS."""
+        return self.tokenizer.decode(self._one_sequence(tokens))
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The text the run was trained and evaluated on, read again; refused if it is no longer the same."""
+        config = from_plain(DataConfig, self.run_config["config"]["data"], "data")
+        corpus = build_corpus(config, self.tokenizer)
+        recorded = self.run_config.get("corpus_sha256", corpus.sha256)
+        if corpus.sha256 != recorded:
+            raise InputError(
+                f"The text that {self.name} was trained on has changed: its hash is {corpus.sha256[:12]}, and was "
+                f"{recorded[:12]}. Restore the files, or use the Python version of the training (stdlib is its source)."
+            )
+        return corpus
+
+    @cached_property
+    def eval_rows(self) -> EvalRows:
+        """The run's held-out rows, with their offsets in the corpus."""
+        return EvalRows.load(self.path / eval_rows.FILE_NAME)
+
+    @property
+    def eval_tokens(self) -> Int[Tensor, "row pos"]:
+        """The run's held-out rows of n_ctx tokens, BOS first: the same for every checkpoint."""
+        return self.eval_rows.tokens.to(self.gpt.device)
+
+    def _one_sequence(self, tokens: Tokens | str) -> Tokens:
+        if isinstance(tokens, str):
+            return self.tokens(tokens)
+        if isinstance(tokens, Tensor) and tokens.ndim > 1 and tokens.shape[0] != 1:
+            raise InputError(
+                f"Tokens of shape {list(tokens.shape)} are {tokens.shape[0]} sequences; give one of them, tokens[0] say."
+            )
+        return tokens
+
+
+def open_run(spec: str | Path, device: str | torch.device = "cpu") -> Lab:
+    """Open a checkpoint: `runs/demo@512`, `runs/demo` or `demo` (the last step).
+
+    Args:
+        spec: the run's folder or name, and a step.
+        device: where the model goes: `cpu`, `cuda`, `auto`, or a device of torch.
+
+    Raises:
+        UnknownNameError: there is no such run or step.
+        CheckpointError: a file of the run is damaged.
+    """
+    path, step = parse_run_spec(spec)
+    if step == "all":
+        raise InputError(f'"{spec}" names every checkpoint, and one is opened at a time; write {path}@STEP.')
+    step = _existing_step(path, step)
+    run = read_run(path)
+    folder = checkpoint_path(path, step)
+    gpt = load_checkpoint(folder, _device(device))
+    tokenizer = load_tokenizer(path / TOKENIZER)
+    if tokenizer.d_vocab != gpt.config.d_vocab:
+        raise CheckpointError(
+            f"The files of {path} are of different runs: the tokenizer has {tokenizer.d_vocab} tokens, "
+            f"the model {gpt.config.d_vocab}."
+        )
+    seen = read_manifest(folder).tokens_seen
+    return Lab(gpt=gpt, tokenizer=tokenizer, path=path, step=step, tokens_seen=seen, run_config=run)
+
+
+def parse_run_spec(spec: str | Path) -> tuple[Path, int | Literal["all"] | None]:
+    """The run's folder and the step of `RUN`, `RUN@STEP` or `RUN@all`; the run must exist, the step need not."""
+    name, at, step = str(spec).rpartition("@")
+    if not at or Path(str(spec)).is_dir():
+        return resolve_run(str(spec)), None
+    if step != "all" and not step.isdecimal():
+        raise UnknownNameError(f'"{step}" in "{spec}" is no step; write a number, as in {name}@512, or {name}@all.')
+    return resolve_run(name), step if step == "all" else int(step)
+
+
+def resolve_run(name: str | Path) -> Path:
+    """The folder of a run, from its path or its name under runs/; an unknown one lists those that exist."""
+    for path in (Path(name), RUNS / name):
+        if (path / RUN).is_file():
+            return path
+    root = Path(name).parent if Path(name).parent != Path() else RUNS
+    names = [path.name for path in list_runs(root)]
+    if Path(name).is_dir():
+        raise UnknownNameError(f"The folder {name} is no run: it holds no {RUN}.{_listed(names, root)}")
+    raise UnknownNameError(f'There is no run "{name}".{closest(Path(name).name, names)}{_listed(names, root)}')
+
+
+def list_runs(root: str | Path = RUNS) -> list[Path]:
+    """The folders of all runs in `root`, by name."""
+    root = Path(root)
+    return sorted(path.parent for path in root.glob(f"*/{RUN}")) if root.is_dir() else []
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """run.json of a run, as a dict."""
+    return read_json(path / RUN, CheckpointError)
+
+
+def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl by step; none if nothing was logged yet.
+
+    A last line that is still being written is left out; of rows of one step (a run continued twice), the last counts.
+    """
+    path = Path(run_dir) / METRICS
+    lines = read_bytes(path, CheckpointError).split(b"\n") if path.exists() else [b""]
+    rows: dict[int, dict[str, Any]] = {}
+    for number, line in enumerate(lines[:-1], start=1):  # what follows the last line break is unfinished, or nothing
+        try:
+            row = json.loads(line)
+            rows[row["step"]] = row
+        except (ValueError, KeyError, TypeError):
+            raise CheckpointError(f"Line {number} of {path} is no row of metrics; the file is damaged there.") from None
+    return [rows[step] for step in sorted(rows)]
+
+
+def _existing_step(path: Path, step: int | None) -> int:
+    if step is not None and checkpoint_path(path, step).is_dir():
+        return step  # should it be damaged, loading it says how
+    steps = checkpoint_steps(path)
+    if not steps:
+        raise UnknownNameError(f"The run {path} has no whole checkpoint yet; train it first.")
+    if step is None:
+        return steps[-1]
+    nearest = min(steps, key=lambda other: abs(other - step))
+    shown = steps if len(steps) <= 16 else [*steps[:4], "...", *steps[-4:]]
+    raise UnknownNameError(
+        f"The run {path} has no checkpoint at step {step}; the nearest is {path}@{nearest}. "
+        f"There are {', '.join(map(str, shown))}."
+    )
+
+
+def _device(name: str | torch.device) -> torch.device:
+    if name in ("auto", "cpu", "cuda"):
+        return pick_device(str(name))
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise InputError(f'There is no device "{name}"; take auto, cpu or cuda.') from None
+
+
+def _listed(names: list[str], root: Path) -> str:
+    if not names:
+        return f" There are no runs in {root} yet; `cutaway demo` or `cutaway train tiny` makes one."
+    return f" Runs in {root}: {', '.join(names)}."
