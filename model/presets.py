@@ -1,0 +1,82 @@
+"""Complete run configurations by name: functions, so that a variant is a preset with a few fields replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from model.config import FFNKind, GPTConfig, Norm, NormKind, Positions
+from model.errors import UnknownNameError, closest
+from model.training.config import OptimConfig, RunConfig, Schedule, TrainConfig
+from model.training.corpus import DataConfig
+
+BYTES = 257
+"""Vocabulary of the byte tokenizer: 256 bytes and BOS."""
+
+
+def tiny() -> RunConfig:
+    """Seconds on one core: for tests, and to see every part of a run once."""
+    return RunConfig(
+        model=GPTConfig(n_layers=2, n_heads=4, d_model=32, n_ctx=32, d_vocab=BYTES),
+        data=DataConfig(stdlib_bytes=200_000, min_period=3, max_period=10),
+        optim=OptimConfig(lr=1e-2, warmup_steps=5),
+        train=TrainConfig(
+            steps=60, batch_size=8, checkpoint_every=20, log_every=10, eval_sequences=8, probe_sequences=4
+        ),
+    )
+
+
+def demo() -> RunConfig:
+    """A few minutes on two cores: long enough for induction heads to form.
+
+    Half of the rows are random bytes repeated with a random period, from which only copying can lower the loss.
+    """
+    return RunConfig(
+        model=GPTConfig(n_layers=2, n_heads=8, d_head=16, d_model=64, d_ff=256, n_ctx=64, d_vocab=BYTES),
+        data=DataConfig(sources=("stdlib=0.5", "repeats=0.5"), min_period=6, max_period=24),
+        optim=OptimConfig(lr=1e-2, warmup_steps=100, decay_share=0.2),
+        train=TrainConfig(steps=2800, batch_size=32, checkpoint_every=256, log_every=50),
+    )
+
+
+def demo_post() -> RunConfig:
+    """The demo with its norms after the residual sum; same seed, same tokens."""
+    run = demo()
+    return replace(run, model=run.model.varied(norm=Norm.POST))
+
+
+def gpt2_small() -> RunConfig:
+    """GPT-2 small's architecture exactly: 124,439,808 parameters. For a GPU."""
+    return RunConfig(
+        model=GPTConfig(
+            n_layers=12,
+            n_heads=12,
+            d_model=768,
+            n_ctx=1024,
+            d_vocab=50_257,
+            norm_kind=NormKind.LAYERNORM,
+            positions=Positions.LEARNED,
+            ffn=FFNKind.GELU_TANH,
+            biases=True,
+        ),
+        data=DataConfig(sources=("stdlib",), tokenizer="bpe:50257", stdlib_bytes=64_000_000),
+        optim=OptimConfig(lr=6e-4, schedule=Schedule.COSINE, warmup_steps=700),
+        train=TrainConfig(steps=20_000, batch_size=512, accumulate=16, checkpoint_every=1000, log_every=100),
+    )
+
+
+PRESETS: dict[str, Callable[[], RunConfig]] = {
+    "tiny": tiny,
+    "demo": demo,
+    "demo_post": demo_post,
+    "gpt2_small": gpt2_small,
+}
+"""Every preset by its name."""
+
+
+def get_preset(name: str) -> RunConfig:
+    """The preset called `name`; an unknown one is an error that lists them."""
+    key = name.replace("-", "_")
+    if key not in PRESETS:
+        raise UnknownNameError(f'There is no preset "{name}".{closest(key, PRESETS)} There are {", ".join(PRESETS)}.')
+    return PRESETS[key]()

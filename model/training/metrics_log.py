@@ -1,0 +1,68 @@
+"""metrics.jsonl: one line of JSON for each step that was looked at.
+
+A line is written whole and flushed, so that a run can be watched while it trains and a killed one loses at most its
+last line. Resuming cuts the file back to the checkpoint and writes on; the rows come out as if nothing had happened,
+times excepted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from model.errors import TrainingError
+from model.files import clear_os_errors, write_atomically
+
+FILE_NAME = "metrics.jsonl"
+
+
+class MetricsLog:
+    """The open metrics file of a run, at the end of which rows are added."""
+
+    def __init__(self, run_dir: Path, *, keep_below: int) -> None:
+        """Keep the rows of steps below `keep_below`, drop the rest, and go on from there."""
+        self._path = run_dir / FILE_NAME
+        with clear_os_errors("written", self._path, TrainingError):
+            kept = [line for line in _whole_lines(self._path) if json.loads(line)["step"] < keep_below]
+            write_atomically(self._path, "".join(line + "\n" for line in kept))
+            self._file = self._path.open("a", encoding="utf-8")
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Append one row; numbers keep seven significant digits. A number that is not finite is a ValueError."""
+        line = json.dumps(_rounded(row), allow_nan=False) + "\n"
+        with clear_os_errors("written", self._path, TrainingError):
+            self._file.write(line)
+            self._file.flush()
+
+    def sync(self) -> None:
+        """Make what was added survive a power cut; done before each checkpoint, which relies on it."""
+        with clear_os_errors("written", self._path, TrainingError):
+            os.fsync(self._file.fileno())
+
+    def __enter__(self) -> MetricsLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """The lines that were written to their end."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    return value
