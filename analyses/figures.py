@@ -54,6 +54,7 @@ def theme() -> dict[str, Any]:
         | {"labelPadding": 4, "titlePadding": 8, "labelFlush": False}
         | _words(),
         "axisBand": {"grid": False, "domain": False, "ticks": False},
+        "axisXBand": {"labelAngle": 0},
         "header": _words() | {"labelFontSize": 12, "labelColor": INK, "labelFontWeight": 600},
         "legend": {"gradientThickness": 10, "gradientLength": 140, "symbolSize": 80} | _words(),
         "range": {"category": list(CATEGORIES), "diverging": list(DIVERGING)}

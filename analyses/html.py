@@ -1,0 +1,98 @@
+"""Small pieces of a page: text made safe, tables, figures that share a page without getting in each other's way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from html import escape
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analyses.registry import Finding
+
+
+def paragraphs(text: str) -> str:
+    r"""Blank-line separated text as paragraphs; `code` in backticks.
+
+    >>> paragraphs("one < two\n\nthree `x`")
+    '<p>one &lt; two</p>\n<p>three <code>x</code></p>'
+    """
+    return "\n".join(f"<p>{inline(part.strip())}</p>" for part in text.split("\n\n") if part.strip())
+
+
+def inline(text: str) -> str:
+    """One line made safe, with `code` in backticks and *stress* in asterisks."""
+    coded = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
+    return re.sub(r"(?<![\w*])\*([^*\n]+)\*(?![\w*])", r"<em>\1</em>", coded)
+
+
+def findings_list(findings: Iterable[Finding]) -> str:
+    """Sentences, each marked as found or not found; the mark is a word, not only a colour."""
+    items = [
+        f'<li class="{"found" if each.found else "denied"}">{escape(each.sentence, quote=False)}</li>'
+        for each in findings
+    ]
+    return f'<ul class="findings">\n{"".join(items)}\n</ul>' if items else "<p>This study reports no findings.</p>"
+
+
+def facts(pairs: Mapping[str, Any]) -> str:
+    """A list of names and values; what is None is left out."""
+    rows = [
+        f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>" for name, value in pairs.items() if value is not None
+    ]
+    return f'<dl class="facts">{"".join(rows)}</dl>'
+
+
+def table(rows: pd.DataFrame, *, limit: int = 60) -> str:
+    """The first `limit` rows, numbers to four significant digits, and a line that says how many were left out."""
+    head = "".join(f"<th{_number_class(rows[name])}>{escape(str(name))}</th>" for name in rows.columns)
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{_number_class(rows[name])}>{_cell(row[i])}</td>" for i, name in enumerate(rows.columns))
+        + "</tr>"
+        for row in rows.head(limit).itertuples(index=False, name=None)
+    )
+    left_out = (
+        f'<p class="provenance">The first {limit} of {len(rows):,} rows; table.csv holds all.</p>'
+        if len(rows) > limit
+        else ""
+    )
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{left_out}'
+
+
+def figure(svg: str, *, name: str, reading: str, caption: str) -> str:
+    """A figure with what it rests on and how to read it. `name` must be its own on the page."""
+    return (
+        f'<figure id="{escape(name)}"><div class="plate">{inline_svg(svg, name, label=caption)}</div>'
+        f"<figcaption><b>How to read it.</b> {inline(reading)} {inline(caption)}</figcaption></figure>"
+    )
+
+
+def inline_svg(svg: str, name: str, *, label: str = "") -> str:
+    """An SVG file as an element of a page: its ids made its own, its size given up to the page.
+
+    Two drawings on one page would otherwise share the ids of their gradients and clips, and the second would borrow the
+    first one's colours.
+    """
+    drawing = svg[svg.index("<svg") :]
+    drawing = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', drawing)
+    drawing = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", drawing)
+    drawing = re.sub(r'((?:xlink:)?href)="#([^"]+)"', rf'\1="#{name}-\2"', drawing)
+    return drawing.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
+
+
+def _number_class(column: pd.Series) -> str:
+    return ' class="number"' if column.dtype.kind in "iuf" else ""
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value:  # NaN is the one value that differs from itself
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Real) and not isinstance(value, int):
+        return f"{float(value):.4g}"
+    return escape(str(value))

@@ -1,0 +1,92 @@
+"""Did it learn, and from where? The loss of a run against what guessing would give.
+
+A model that knows nothing has a loss of ln V nats per token, V being the number of tokens it can name. Beginning
+there says that the initialisation is unbiased; where the curve lies below says how much was learned. Reads
+metrics.jsonl, needs no model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from analyses.figures import QUIET, WIDTH, categorical, themed
+from analyses.registry import Finding
+
+Row = Mapping[str, Any]
+
+LINES = {
+    "loss": "training batch",
+    "eval_loss": "held-out text",
+    "text_loss": "held-out text",
+    "copy_loss": "second copy of random tokens",
+    "first_copy_loss": "first copy of random tokens",
+}
+"""Columns of metrics.jsonl that are losses, and what each is over."""
+
+START_TOLERANCE = 0.25
+"""Nats from ln V within which a start counts as unbiased."""
+
+LEAST_GAIN = 0.5
+"""Nats below ln V at which a model counts as trained."""
+
+
+def table(rows: Sequence[Row]) -> pd.DataFrame:
+    """The losses in long form: step, tokens, what, loss (nats per token)."""
+    long = [
+        {"step": row["step"], "tokens": row["tokens"], "what": what, "loss": row[column]}
+        for row in rows
+        for column, what in LINES.items()
+        if row.get(column) is not None
+    ]
+    return pd.DataFrame(long, columns=["step", "tokens", "what", "loss"])
+
+
+def findings(rows: Sequence[Row], *, d_vocab: int, name: str) -> tuple[Finding, ...]:
+    """Where the loss began and where it ended, both against ln V."""
+    losses = [(row["step"], row["tokens"], row["loss"]) for row in rows if row.get("loss") is not None]
+    if not losses:
+        return (
+            Finding(sentence=f"{name} has logged no loss, so nothing can be said about its training.", found=False),
+        )
+    uniform, (_, _, first), (step, tokens, last) = math.log(d_vocab), losses[0], losses[-1]
+    unbiased, learned = abs(first - uniform) <= START_TOLERANCE, uniform - last >= LEAST_GAIN
+    start = (
+        f"{name} began at {first:.3f} nats per token, {abs(first - uniform):.3f} {'from' if unbiased else 'away from'} "
+        f"ln V = {uniform:.3f} (V = {d_vocab})"
+        + (": it started by guessing evenly." if unbiased else ": it did not start by guessing evenly.")
+    )
+    end = f"After {step:,} steps ({tokens:,} tokens) its loss is {last:.3f} nats per token on the training batch, " + (
+        f"{uniform - last:.2f} below ln V." if learned else f"not {LEAST_GAIN} below ln V: it has not learned yet."
+    )
+    return Finding(sentence=start, found=unbiased), Finding(sentence=end, found=learned)
+
+
+def figure(rows: Sequence[Row], *, d_vocab: int, name: str) -> Any:
+    """Loss over tokens seen, one line for each kind of token, and a rule at ln V."""
+    long = table(rows)
+    kinds = [kind for kind in dict.fromkeys(LINES.values()) if kind in set(long["what"])]
+    uniform = math.log(d_vocab)
+    lines = (
+        alt.Chart(long)
+        .mark_line(interpolate="monotone")
+        .encode(
+            x=alt.X("tokens:Q", title="tokens seen", axis=alt.Axis(format="~s")),
+            y=alt.Y("loss:Q", title="loss (nats per token)", scale=alt.Scale(zero=True)),
+            color=alt.Color("what:N", title="loss on", scale=categorical(kinds), legend=alt.Legend(orient="top")),
+            tooltip=["step", alt.Tooltip("tokens:Q", format=","), "what", alt.Tooltip("loss:Q", format=".3f")],
+        )
+    )
+    guess = pd.DataFrame({"uniform": [uniform], "tokens": [0], "label": [f"ln V = {uniform:.2f}: guessing evenly"]})
+    rule = alt.Chart(guess).mark_rule(strokeDash=[5, 4], color=QUIET).encode(y="uniform:Q")
+    words = (
+        alt.Chart(guess)
+        .mark_text(align="left", baseline="bottom", dx=6, dy=-3, color=QUIET)
+        .encode(x="tokens:Q", y="uniform:Q", text="label:N")
+    )
+    chart = alt.layer(lines, rule, words).properties(width=WIDTH, height=280, title=f"The loss of {name}")
+    return themed(chart)

@@ -1,0 +1,86 @@
+"""Commands that show what there is: runs, generate, dashboard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from apps.commands.options import Device, Run, Seed
+from apps.console import say, stdout
+
+Root = Annotated[Path, typer.Argument(metavar="ROOT", help="The folder that holds the runs.")]
+
+
+def runs(root: Root = Path("runs")) -> None:
+    """List the runs in a folder: what was trained, how far, how well."""
+    from model.errors import UnknownNameError
+    from model.lab import list_runs
+
+    found = list_runs(root)
+    if not found:
+        raise UnknownNameError(f"There are no runs in {root}; `cutaway demo` or `cutaway train tiny` makes one.")
+    table = Table("run", "norm", "layers x heads", "parameters", "step", "loss", "checkpoints", "studies", box=None)
+    for run in found:
+        table.add_row(*map(escape, _row(run)))
+    stdout().print(table)
+
+
+def _row(run: Path) -> tuple[str, ...]:
+    """What there is to say of a run in one line."""
+    from model.checkpoint import checkpoint_steps
+    from model.lab import read_metrics, read_run
+
+    record, rows, steps = read_run(run), read_metrics(run), checkpoint_steps(run)
+    config = record["config"]
+    model, asked = config["model"], config["train"]["steps"]
+    reached = steps[-1] if steps else 0
+    studies = sorted(path.name for path in run.glob("studies/*") if path.is_dir())
+    return (
+        run.name,
+        model["norm"],
+        f"{model['n_layers']} x {model['n_heads']}",
+        f"{record['n_params']:,}",
+        f"{reached:,}" if reached == asked else f"{reached:,} of {asked:,}",
+        f"{rows[-1]['loss']:.3f}" if rows else "",
+        str(len(steps)),
+        ", ".join(studies),
+    )
+
+
+def generate(
+    subject: Run,
+    *,
+    prompt: Annotated[str, typer.Option("--prompt", help="The text to go on from; none starts a document.")] = "",
+    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="How many tokens to add.")] = 100,
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0, help="0 takes the likeliest token each time.")
+    ] = 1.0,
+    top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="Draw from the k likeliest tokens only.")] = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+) -> None:
+    """Let a model go on from a prompt."""
+    from model import open_run
+
+    lab = open_run(subject, device=device)
+    tokens = lab.gpt.generate(
+        lab.tokens(prompt), max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, seed=seed
+    )
+    say(lab.text(tokens[0]))
+
+
+def dashboard(
+    root: Root = Path("runs"),
+    *,
+    port: Annotated[
+        int, typer.Option("--port", min=1, max=65535, help="Where to listen, on this machine only.")
+    ] = 8501,
+) -> None:
+    """Look at the runs in a browser. Listens on this machine only and sends nothing anywhere."""
+    from apps.dashboard.launch import launch
+
+    launch(root, port=port)

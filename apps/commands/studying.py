@@ -1,0 +1,71 @@
+"""Commands that ask questions of a model: run, studies, ablate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from apps.commands.options import Device, Json, Run, Settings
+from apps.console import remark, say
+from apps.progress import study_bar
+
+if TYPE_CHECKING:
+    from analyses.study import SavedResult
+
+
+def studies() -> None:
+    """List the studies and the question that each one asks."""
+    from analyses.study import STUDIES, get_study
+
+    for name in STUDIES:
+        say(f"{name:<20} {get_study(name).question}")
+
+
+def run(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="Its name; `cutaway studies` lists them.")],
+    subject: Annotated[
+        str | None, typer.Argument(metavar="RUN[@STEP|@all]", help="What to study; @all means every checkpoint.")
+    ] = None,
+    *,
+    settings: Settings = [],  # noqa: B006  (typer reads it and never changes it)
+    device: Device = "auto",
+    as_json: Json = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compute again what is already saved.")] = False,
+) -> None:
+    """Run a study on a checkpoint, save its result, and say what it found."""
+    from analyses.study import run_everywhere
+
+    with study_bar(study) as progress:
+        results = run_everywhere(study, subject, settings, device=device, progress=progress, reuse=not fresh)
+    say(_as_json(results)) if as_json else _tell(results)
+
+
+def ablate(
+    subject: Run,
+    places: Annotated[str, typer.Argument(metavar="PLACES", help="Such as L1H1,L1H3:mean or L0.ffn:zero.")],
+    *,
+    metric: Annotated[
+        str, typer.Option("--metric", help="copy_loss, first_copy_loss, text_loss, new_token_loss.")
+    ] = "copy_loss",
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Remove heads, memories or whole sublayers together, and say what it costs, with an interval and a control."""
+    raise NotImplementedError(subject, places, metric, device, as_json)
+
+
+def _tell(results: Sequence[SavedResult]) -> None:
+    """Findings of each result, and where it lies."""
+    for saved in results:
+        for finding in saved.findings():
+            say(f"{'●' if finding.found else '○'} {finding.sentence}")
+        remark(f"Saved in {saved.path}")
+
+
+def _as_json(results: Sequence[SavedResult]) -> str:
+    """One object for one result, a list for several."""
+    records = [json.loads(saved.to_json()) for saved in results]
+    return json.dumps(records[0] if len(records) == 1 else records, indent=1, ensure_ascii=False)

@@ -1,0 +1,99 @@
+"""The demo: from nothing to a studied model and its report, in a few minutes on two cores.
+
+Trains a small GPT and its post-norm twin on the same tokens, asks the four studies about them, says what they found
+(or that they found nothing) and writes the report. What an earlier call completed is used again; what it left half
+done is resumed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analyses.report import gathered, write_report
+from analyses.study import SavedResult, get_study, run_study
+from apps.console import remark, say
+from apps.progress import study_bar, training_bar
+from model.presets import demo, demo_post
+from model.settings import with_settings
+from model.training.config import RunConfig
+from model.training.loop import train
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A study to run: on which checkpoint, with which settings."""
+
+    study: str
+    step: int | None = None
+    """None means the last one."""
+    settings: tuple[str, ...] = ()
+
+
+QUESTIONS = (
+    Question(study="attention-patterns", step=0),
+    Question(study="attention-patterns"),
+    Question(study="head-ablation", step=0),
+    Question(study="head-ablation"),
+    Question(study="ffn-memories"),
+    Question(study="gradient-flow"),
+)
+"""What is asked of the run; step 0 shows what the same numbers look like before training."""
+
+WITH_TWIN = ("initialization=false",)
+"""Settings of gradient-flow on the pair; the sweep at initialization has been done for the run alone."""
+
+
+def run_demo(
+    out: Path,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    configs: tuple[RunConfig, RunConfig] | None = None,
+    questions: Sequence[Question] = QUESTIONS,
+) -> list[SavedResult]:
+    """Train `configs` (the demo preset and its twin) into OUT and OUT-post, study them, write OUT/report.html."""
+    started = time.perf_counter()
+    twin = out.with_name(f"{out.name}-post")
+    for config, folder in zip(configs or (demo(), demo_post()), (out, twin), strict=True):
+        _trained(with_settings(config, [f"train.seed={seed}"]), folder, device)
+    results = [_asked(question, out, device) for question in questions]
+    results.append(_asked(Question(study="gradient-flow", settings=(*WITH_TWIN, f"twin={twin}")), out, device))
+    _tell(results)
+    report = write_report(gathered(out, results), out / "report.html")
+    say(f"\nThe report: {report}")
+    say(f"The dashboard: cutaway dashboard {out.parent}")
+    remark(f"{time.perf_counter() - started:.0f} s in all.")
+    return results
+
+
+def _trained(config: RunConfig, folder: Path, device: str) -> None:
+    """A complete run in `folder`: used as it is, resumed or trained."""
+    budget = f"{config.train.steps:,} steps of {config.tokens_per_step:,} tokens, seed {config.train.seed}"
+    with training_bar(folder.name) as bar:
+        summary = train(config, folder, resume=(folder / "run.json").exists(), device=device, progress=bar)
+    if summary.last_row:
+        say(f"Trained {folder}: {budget}, {summary.seconds:.0f} s.")
+    else:
+        say(f"{folder} is there already: {budget}.")
+
+
+def _asked(question: Question, run: Path, device: str) -> SavedResult:
+    spec = str(run) if question.step is None else f"{run}@{question.step}"
+    with study_bar(question.study) as progress:
+        return run_study(question.study, spec, question.settings, device=device, progress=progress)
+
+
+def _tell(results: Sequence[SavedResult]) -> None:
+    """The findings of each question's last checkpoint, in the order they were asked."""
+    last = {(saved.study, saved.provenance.config_hash): saved for saved in results}
+    said: set[str] = set()
+    for study in dict.fromkeys(saved.study for saved in results):
+        say(f"\n{get_study(study).question}")
+        for saved in (each for each in last.values() if each.study == study):
+            for finding in saved.findings():
+                if finding.sentence not in said:
+                    say(f"  {'found    ' if finding.found else 'not found'}  {finding.sentence}")
+                said.add(finding.sentence)
