@@ -8,13 +8,11 @@ the step), so that a resumed run equals an uninterrupted one bit for bit on a CP
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,34 +21,12 @@ from model.checkpoint import STATE_RECORD, checkpoint_path, checkpoint_steps, dr
 from model.errors import CheckpointError, TrainingError
 from model.training.config import RunConfig
 from model.training.distributed import World, connected, pick_device
+from model.training.interrupts import Interrupted, stop_requests
 from model.training.metrics_log import MetricsLog
+from model.training.progress import Progress, Silent
 from model.training.run_files import claimed, note, refuse_unless_free
 from model.training.schedule import steps_to_log, steps_to_save
 from model.training.setup import Session, open_session
-
-
-class Interrupted(TrainingError):
-    """Training was asked to stop; it saved, and can be resumed."""
-
-
-class Progress(Protocol):
-    """Who watches a run."""
-
-    def on_step(self, step: int, steps: int, row: Mapping[str, Any] | None) -> None:
-        """`step` of `steps` was reached; `row` is its row of metrics, if it has one."""
-
-    def message(self, text: str) -> None:
-        """Something worth saying happened."""
-
-
-class Silent:
-    """Nobody watches."""
-
-    def on_step(self, step: int, steps: int, row: Mapping[str, Any] | None) -> None:
-        """Say nothing."""
-
-    def message(self, text: str) -> None:
-        """Say nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,28 +223,6 @@ def _told_how_to_go_on() -> Iterator[None]:
         yield
     except CheckpointError as fault:
         raise TrainingError(f"{fault} Then go on with the same command and --resume.") from fault
-
-
-@contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl-C and SIGTERM into a question that the loop asks at step boundaries; a second one stops at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False  # Only the main thread is told of signals.
-        return
-    asked = threading.Event()
-
-    def ask(number: int, frame: object) -> None:
-        del number, frame
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    before = {which: signal.signal(which, ask) for which in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked.is_set
-    finally:
-        for which, handler in before.items():
-            signal.signal(which, signal.SIG_DFL if handler is None else handler)
 
 
 @contextmanager

@@ -32,8 +32,14 @@ class MetricsLog:
             self._file = self._path.open("a", encoding="utf-8")
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Append one row; numbers keep seven significant digits. A number that is not finite is a ValueError."""
-        line = json.dumps(_rounded(row), allow_nan=False) + "\n"
+        """Append one row; numbers keep seven significant digits. A number that is not finite is a TrainingError."""
+        try:
+            line = json.dumps(_rounded(row), allow_nan=False) + "\n"
+        except ValueError:
+            raise TrainingError(
+                f"Something measured at step {row['step']} is not a finite number, so training stopped; what was saved "
+                "before is intact. Train again with a lower optim.lr or a longer optim.warmup_steps."
+            ) from None
         with clear_os_errors("written", self._path, TrainingError):
             self._file.write(line)
             self._file.flush()

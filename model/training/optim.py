@@ -70,7 +70,7 @@ class Optimizers:
             )
 
     def _entries(self, parameter: nn.Parameter, left: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Take the entries of one parameter out of `left`, moments in the parameter's place, counters where they were."""
+        """Take the entries of one parameter out of `left`."""
         prefix = f"{self._names[parameter]}/"
         keys = [key for key in left if key.startswith(prefix)]
         entries = {key.removeprefix(prefix): left.pop(key) for key in keys}

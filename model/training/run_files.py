@@ -13,7 +13,6 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -77,7 +76,7 @@ def describe(config: RunConfig, corpus: Mapping[str, Any], device: torch.device,
     """The content of run.json for a run that starts now; `loss_at_step_0` is still to come."""
     return {
         "format": FORMAT,
-        **to_plain(config),
+        "config": to_plain(config),
         "seed": config.train.seed,
         "n_params": config.model.n_params,
         "n_params_non_embedding": config.model.n_params_non_embedding,
@@ -109,10 +108,9 @@ def saved_config(out: Path) -> RunConfig:
     if not (out / FILE_NAME).exists():
         raise TrainingError(f"{out} holds no run ({FILE_NAME} is missing); start it without --resume.")
     content = read_json(out / FILE_NAME, TrainingError)
-    sections = [field.name for field in fields(RunConfig)]
-    if not isinstance(content, dict) or not all(section in content for section in sections):
+    if not isinstance(content, dict) or not isinstance(content.get("config"), dict):
         raise TrainingError(f"{out / FILE_NAME} is not what training wrote; restore it, or start another run.")
-    return from_plain(RunConfig, {section: content[section] for section in sections})
+    return from_plain(RunConfig, content["config"])
 
 
 def refuse_changes(saved: RunConfig, asked: RunConfig, out: Path) -> None:

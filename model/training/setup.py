@@ -106,9 +106,7 @@ def _write_setup(out: Path, tokenizer: Tokenizer, rows: EvalRows, description: d
 
 
 def _share(batches: BatchSource, config: RunConfig, world: World) -> BatchAt:
-    """This process's rows of each step: its share of every micro-batch, so that more processes see the same
-    micro-batches.
-    """
+    """This process's rows of each step."""
     n_rows, seed = world.share_of(config.train.batch_size), config.train.seed
     return lambda step: batches.batch(step, n_rows, seed, world.rank, world.size)
 

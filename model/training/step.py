@@ -103,9 +103,7 @@ class Stepper:
 
     @contextmanager
     def _dropout_of(self, step: int) -> Iterator[None]:
-        """Dropout drawn from (seed, step, rank), so that a resumed run drops the same; other random state is left
-        alone.
-        """
+        """Draw dropout from (seed, step, rank), so that a resumed run drops the same; leave the rest alone."""
         if self.gpt.config.dropout == 0:
             yield
             return
