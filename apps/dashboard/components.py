@@ -6,16 +6,21 @@ bound text inputs of the entrypoint, and through them into the address. Pointing
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
+import pandas as pd
 import streamlit as st
 
 from analyses.registry import Finding
+from analyses.results import SavedResult
 from analyses.views import View, sources
 from analyses.views.payload import Payload, checked
+from apps.dashboard import data
 from apps.dashboard.charts import spec_of
+from apps.dashboard.data import Run, Shelf
 from apps.dashboard.state import toggled
+from model.errors import CutawayError
 
 PICKS = ("head", "cell", "memory")
 """What a view may set; each is the key of a bound input."""
@@ -51,10 +56,70 @@ def chart(figure: Any, *, alt: str, key: str) -> None:
 
 
 def findings(found: Iterable[Finding]) -> None:
-    """List findings as plain text; a mark tells what was found from what was looked for and is not there."""
+    """List findings as plain text: what was found in full, what was looked for and is not there by its first words."""
+    every = list(found)
+    denied = [finding.sentence for finding in every if not finding.found]
     with st.container(gap="xsmall"):
-        for finding in found:
-            st.text(f"{'●' if finding.found else '○'}  {finding.sentence}")
+        for finding in every:
+            if finding.found:
+                st.text(f"●  {finding.sentence}")
+        if denied:
+            st.caption(literal("○  " + "  ·  ".join(map(_first_words, denied))))
+            with st.expander(f"Looked for and not found: {len(denied)}", type="compact"):
+                for sentence in denied:
+                    st.caption(literal(sentence))
+
+
+def _first_words(sentence: str) -> str:
+    """The clause before the numbers."""
+    ends = [at for at in (sentence.find(mark) for mark in (": ", ". ", ", ")) if at > 0]
+    return sentence[: min(ends)] if ends else sentence
+
+
+def sentences(texts: Iterable[str]) -> None:
+    """A few sentences, close together."""
+    with st.container(gap="xsmall"):
+        for text in texts:
+            st.text(text)
+
+
+def table(rows: pd.DataFrame, *, alt: str, height: int | Literal["auto"] = "auto") -> None:
+    """A table whose fractions have three decimals."""
+    fractions = rows.select_dtypes("floating").columns
+    shown = {name: st.column_config.NumberColumn(format="%.3f") for name in fractions}
+    st.dataframe(rows, hide_index=True, column_config=shown, height=height, alt=alt)
+
+
+def run_line(run: Run, step: int | None) -> None:
+    """Say in one line which model is looked at."""
+    if run.model is None or step is None:
+        damaged(CutawayError(f"{run.name} cannot be opened: {run.fault}"))
+        return
+    model, manifest = run.model, data.manifest(run, step)
+    caption(
+        f"{run.name}@{step}",
+        f"{model.n_layers} layers of {model.n_heads} heads",
+        f"d_model {model.d_model}",
+        f"{model.norm} {model.norm_kind}",
+        f"positions {model.positions}",
+        f"FFN {model.ffn}",
+        f"{model.n_params:,} parameters",
+        f"{manifest.tokens_seen:,} tokens seen",
+        f"weights {manifest.weights_sha256[:8]}",
+    )
+
+
+def provenance(saved: SavedResult, *more: str | None) -> None:
+    """Say where a saved result comes from."""
+    known = saved.provenance
+    checkpoint = "initialization" if known.run is None else f"{known.run}@{known.step}"
+    weights = None if known.weights_sha256 is None else f"weights {known.weights_sha256[:8]}"
+    caption(*more, checkpoint, weights, f"seed {known.seed}", f"config {known.config_hash}", known.created[:10])
+
+
+def set_ablation(places: str) -> None:
+    """Choose the places to ablate; a callback for buttons."""
+    st.session_state["ablate"] = places
 
 
 def caption(*parts: str | None) -> None:
@@ -68,6 +133,37 @@ def missing(what: str, *commands: str) -> None:
         st.text(what)
         for command in commands:
             st.code(command, language="bash")
+
+
+def on_shelf(study: str, run: Run, step: int | None, shelf: Shelf) -> SavedResult | None:
+    """The saved result at this step; where there is none, that is said, and so is what cannot be read."""
+    for fault in shelf.faults:
+        damaged(CutawayError(fault))
+    saved = shelf.at(step)
+    if saved is None:
+        missing_result(study, run, step, shelf)
+    return saved
+
+
+def missing_result(study: str, run: Run, step: int | None, shelf: Shelf) -> None:
+    """Say that a study has no result at this step, which command makes it, and at which steps there are some."""
+    missing(f"There is no {study} result at step {step}.", f"cutaway run {study} {data.spelled(run, step)}")
+    if shelf.steps:
+        with st.container(horizontal=True, gap="small"):
+            for other in shelf.steps:
+                st.button(f"Go to step {other:,}", key=f"go-{study}-{other}", on_click=_go_to, args=(other,))
+
+
+def _go_to(step: int) -> None:
+    st.session_state["step"] = step
+
+
+def guarded(page: Callable[[], None]) -> None:
+    """Draw a page; an error that was written for the user is shown in its place."""
+    try:
+        page()
+    except CutawayError as error:
+        damaged(error)
 
 
 def damaged(error: Exception) -> None:

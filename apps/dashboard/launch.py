@@ -6,9 +6,12 @@ import os
 import socket
 import threading
 import time
+import tomllib
 import urllib.request
 import webbrowser
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from model.errors import InputError, UnknownNameError
 
@@ -16,7 +19,8 @@ LOOPBACK = "127.0.0.1"
 ROOT_VARIABLE = "CUTAWAY_RUNS"
 """How the folder of runs reaches the app's script, which takes no arguments."""
 
-PAGES = Path(__file__).with_name("streamlit_app.py")
+SCRIPT = Path(__file__).with_name("streamlit_app.py")
+THEME = Path(__file__).parent / ".streamlit" / "config.toml"
 
 
 def launch(root: Path | str = "runs", port: int = 8501, *, open_browser: bool = False) -> None:
@@ -35,11 +39,14 @@ def launch(root: Path | str = "runs", port: int = 8501, *, open_browser: bool = 
     os.environ[ROOT_VARIABLE] = str(folder)
     if open_browser:
         threading.Thread(target=_open_when_ready, args=(port,), daemon=True).start()
-    st.App(PAGES).run(config=settings(port))
+    st.App(SCRIPT).run(config=settings(port))
 
 
-def settings(port: int) -> dict[str, object]:
-    """Return the server's settings: loopback only, no telemetry, no file watching, nothing served beside the app."""
+def settings(port: int) -> dict[str, Any]:
+    """Return the server's settings: loopback only, no telemetry, no file watching, nothing served beside the app.
+
+    The theme is among them: Streamlit looks for it beside the command that was typed, not beside the app.
+    """
     return {
         "server.address": LOOPBACK,
         "server.port": port,
@@ -53,7 +60,18 @@ def settings(port: int) -> dict[str, object]:
         "runner.magicEnabled": False,
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "full",
+        "client.showErrorLinks": False,
+        **dict(_flat(tomllib.loads(THEME.read_text("utf-8")))),
     }
+
+
+def _flat(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested tables as dotted names."""
+    for name, value in tables.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _require_free(port: int) -> None:

@@ -9,16 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeVar
 
 from interp.places import Place, PlaceKind, parse_place, parse_places, print_places, resolve_places
 from model.config import GPTConfig
-from model.errors import CutawayError, InputError
+from model.errors import CutawayError, InputError, UnknownNameError, closest
 
 Value = TypeVar("Value")
 
-TEXTS = ("head", "memory", "cell", "ablate", "prompt")
-"""The parts that are free text; `run` and `step` are chosen from lists."""
+TEXTS = ("head", "memory", "cell", "ablate", "text", "prompt")
+"""The parts kept as text; `run` and `step` are chosen from lists."""
+
+
+class LiveText(StrEnum):
+    """What live forward passes are run on."""
+
+    PROMPT = "prompt"
+    """The text that was typed."""
+
+    REPEATS = "repeats"
+    """Random tokens, twice."""
+
+    HELD_OUT = "held-out"
+    """The beginning of a held-out row."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,8 +57,11 @@ class Selection:
     ablate: tuple[Place, ...] = ()
     """Places to ablate, each with its own intervention or none."""
 
+    text: LiveText = LiveText.PROMPT
+    """What live forward passes are run on."""
+
     prompt: str = ""
-    """Text for live forward passes."""
+    """The text that was typed for them."""
 
     @property
     def spec(self) -> str:
@@ -61,6 +78,7 @@ def to_query(selection: Selection) -> dict[str, str]:
         "memory": "" if selection.memory is None else memory_name(*selection.memory),
         "cell": "" if selection.cell is None else cell_name(*selection.cell),
         "ablate": print_places(selection.ablate),
+        "text": "" if selection.text is LiveText.PROMPT else str(selection.text),
         "prompt": selection.prompt,
     }
     return {name: text for name, text in parts.items() if text}
@@ -93,6 +111,7 @@ def from_query(
         memory=part("memory", lambda text: _indexed(text, PlaceKind.MEMORY, config), None),
         cell=part("cell", lambda text: parse_cell(text, config), None),
         ablate=part("ablate", lambda text: _places(text, config), ()),
+        text=part("text", parse_text, LiveText.PROMPT),
         prompt=raw.get("prompt", ""),
     )
     return selection, tuple(notices)
@@ -111,6 +130,14 @@ def memory_name(layer: int, memory: int) -> str:
 def cell_name(query: int, key: int) -> str:
     """Return a cell of a pattern as the address spells it, such as `10.3`."""
     return f"{query}.{key}"
+
+
+def parse_text(text: str) -> LiveText:
+    """Return the kind of text that `text` names, or raise `UnknownNameError`."""
+    if text not in set(LiveText):
+        known = ", ".join(LiveText)
+        raise UnknownNameError(f'there is no text called "{text}"; there are {known}.{closest(text, LiveText)}')
+    return LiveText(text)
 
 
 def parse_step(text: str, steps: tuple[int, ...] = ()) -> int:

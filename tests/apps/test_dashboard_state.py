@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.dashboard.state import Selection, from_query, to_query, toggled
+from apps.dashboard.state import LiveText, Selection, from_query, to_query, toggled
 from interp.places import parse_places
 from model.config import GPTConfig
 
@@ -26,6 +26,7 @@ selections = st.builds(
     memory=st.none() | st.tuples(layers, st.integers(0, 127)),
     cell=st.none() | cells,
     ablate=places,
+    text=st.sampled_from(LiveText),
     prompt=st.text(max_size=30),
 )
 
@@ -37,7 +38,7 @@ def test_what_is_written_to_the_address_is_read_back(selection: Selection) -> No
     assert notices == ()
 
 
-@given(st.dictionaries(st.sampled_from(["run", "step", "head", "memory", "cell", "ablate", "prompt", "x"]), st.text()))
+@given(st.dictionaries(st.sampled_from(["run", "step", "head", "memory", "cell", "ablate", "text", "prompt", "x"]), st.text()))
 def test_no_address_can_do_more_than_cause_a_notice(raw: dict[str, str]) -> None:
     selection, notices = from_query(raw, CONFIG, STEPS)
     assert selection.head is None or selection.head < (2, 4)
@@ -57,6 +58,7 @@ def test_no_address_can_do_more_than_cause_a_notice(raw: dict[str, str]) -> None
         ("cell", "١.٢", "is not a cell"),
         ("step", "77", "no checkpoint at step 77; there are 0, 1, 2, 512"),
         ("step", "last", "is not a training step"),
+        ("text", "repeat", "there is no text called \"repeat\"; there are prompt, repeats, held-out. Did you mean"),
         ("ablate", "L1H1,L7H0", "no L7H0"),
         ("ablate", "L1H1,L1H1", "already covered"),
     ],

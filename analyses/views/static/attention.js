@@ -2,7 +2,7 @@
 // Pointing previews and never leaves the browser; a click or Enter locks, and only that is sent.
 
 const VIEWS = new WeakMap()
-const SIDE = 440
+const SIDE = 520
 const THUMB = 46
 
 export function cellIndex(query, key, size, causal) {

@@ -1,0 +1,60 @@
+"""One ablation as a figure: its harm on every outcome with intervals, and what matched sets cost on one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from analyses.figures import CATEGORIES, QUIET, themed
+from interp.effects import AblationEffect
+
+WIDTH = 560
+ROW = 34
+
+
+def effect_figure(effect: AblationEffect) -> Any:
+    """Dots are harms in nats with 95% intervals; grey ticks are layer-matched sets; the rule is no effect."""
+    outcomes = [outcome.meaning for outcome in effect.outcomes]
+    y = alt.Y("outcome:N", sort=outcomes, title=None, axis=alt.Axis(labelLimit=260))
+    x = alt.X("harm:Q", title="harm: ablated minus clean loss (nats)", axis=alt.Axis(tickCount=6))
+    measured = alt.Chart(_outcomes(effect)).encode(y=y, tooltip=["outcome", "harm", "low", "high", "p", "n"])
+    layers = [
+        alt.Chart(pd.DataFrame({"harm": [0.0]})).mark_rule(color=QUIET, strokeDash=[4, 3]).encode(x=x),
+        measured.mark_rule(strokeWidth=2, color=CATEGORIES[0]).encode(x=alt.X("low:Q"), x2="high:Q"),
+        measured.mark_point(filled=True, size=70, color=CATEGORIES[0]).encode(x=x),
+    ]
+    if len(effect.control.harm):
+        ticks = alt.Chart(_matched(effect)).mark_tick(thickness=1.5, size=18, opacity=0.55, color=QUIET)
+        layers.insert(1, ticks.encode(x=x, y=y, tooltip=["harm", "shared"]))
+    return themed(alt.layer(*layers).properties(width=WIDTH, height=ROW * len(outcomes)))
+
+
+def effect_table(effect: AblationEffect) -> pd.DataFrame:
+    """One row for each outcome: clean and ablated loss, harm with its interval, share of what was learned, p, n."""
+    return pd.DataFrame(
+        {
+            "outcome": outcome.meaning,
+            "clean": outcome.clean,
+            "ablated": outcome.ablated,
+            "harm": outcome.harm.mean,
+            "low": outcome.harm.low,
+            "high": outcome.harm.high,
+            "share": outcome.share,
+            "p": outcome.p,
+            "n": outcome.harm.n,
+        }
+        for outcome in effect.outcomes
+    )
+
+
+def _outcomes(effect: AblationEffect) -> pd.DataFrame:
+    return effect_table(effect)[["outcome", "harm", "low", "high", "p", "n"]]
+
+
+def _matched(effect: AblationEffect) -> pd.DataFrame:
+    control = effect.control
+    return pd.DataFrame(
+        {"outcome": effect.effect.meaning, "harm": control.harm.tolist(), "shared": control.shared.tolist()}
+    )

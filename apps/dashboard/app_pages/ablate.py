@@ -1,0 +1,77 @@
+"""Ablate: what every head costs alone, and what a set of places costs together, with interval and control."""
+
+import streamlit as st
+
+from analyses.views import View
+from analyses.views.effect import effect_figure, effect_table
+from apps.dashboard import components, data, head_harms, selecting
+from apps.dashboard.state import head_name
+from interp.outcomes import OUTCOMES
+from interp.places import Intervention, print_places
+from interp.wording import effect_sentences
+
+STUDY = "head-ablation"
+
+run, chosen = selecting.run(), selecting.selection()
+st.title("Ablate")
+components.run_line(run, chosen.step)
+
+st.header("Every head alone")
+shelf = data.shelf(run, STUDY)
+saved, start = components.on_shelf(STUDY, run, chosen.step, shelf), shelf.at(0)
+labels = [place.label for place in chosen.ablate]
+if saved is not None:
+    result = saved.result
+    before = start.result if start is not None and chosen.step != 0 else None
+    alone = st.segmented_control(
+        "Each head is replaced by its", list(head_harms.INTERVENTIONS), default=Intervention.MEAN, key="alone",
+        required=True, persist_state="session",
+    )  # fmt: skip
+    scale = head_harms.shared_scale(result, alone)
+    for column, outcome in zip(st.columns(2, gap="large"), ("copy_loss", "new_token_loss"), strict=True):
+        with column:
+            grid = head_harms.grid(
+                result.single(outcome), None if before is None else before.single(outcome), alone, scale,
+                alpha=result.config.alpha, chosen=head_name(*chosen.head) if chosen.head else None, ablated=labels,
+            )  # fmt: skip
+            components.show(View.HEAD_GRID, grid, key=f"harm-{outcome}")
+            n = result.single(outcome).harm.n
+            components.caption(
+                f"n = {n} sequences", "95% intervals", "small: step 0" if before else "step 0 is not saved"
+            )
+    components.provenance(saved, f"period {result.period}")
+    components.findings(saved.findings())
+
+st.header("Places together")
+suggested = head_harms.induction_set(saved.result) if saved is not None else ""
+if not chosen.ablate:
+    st.text("No place is chosen: shift-click heads above, or write places under Ablate in the sidebar.")
+    if suggested:
+        st.button(f"Take the induction heads {suggested}", on_click=components.set_ablation, args=(suggested,))
+else:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        metric = st.segmented_control("Control on", OUTCOMES, default=OUTCOMES[0], key="metric", required=True)
+        other = st.segmented_control(
+            "Places that name none get",
+            list(Intervention),
+            default=Intervention.MEAN,
+            key="other",
+            required=True,
+        )
+        n = st.select_slider("Sequences", (16, 32, 64, 128), value=64, key="n_sequences", width=180)
+    places = print_places(chosen.ablate)
+    effect = data.effect(run, chosen, places, metric=metric, intervention=other, n_sequences=n)
+    components.sentences(effect_sentences(effect))
+    components.chart(effect_figure(effect), alt=f"Harm of ablating {places} on every outcome", key="effect")
+    components.caption(
+        effect.checkpoint, f"n = {effect.harm.n} sequences", f"seed {effect.seed}", "95% bootstrap intervals",
+        "grey ticks: matched sets", *effect.means,
+    )  # fmt: skip
+    components.table(effect_table(effect), alt="The effect on every outcome")
+
+    st.header("On a text")
+    tokens = data.token_effects(run, chosen, places, other)
+    components.show(View.TOKEN_ROWS, head_harms.token_payload(tokens), key="token-harm")
+    components.caption(
+        f"{run.name}@{chosen.step}", "n = 1 text", f"means from {tokens.means}" if tokens.means else None
+    )

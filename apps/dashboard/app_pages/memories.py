@@ -1,0 +1,5 @@
+"""Placeholder while the study is being written."""
+
+import streamlit as st
+
+st.title("memories")

@@ -1,0 +1,241 @@
+"""Loading, and nothing else: runs under the root, opened checkpoints, saved results, live forward passes.
+
+The only module with caches. A cache is keyed by names and by the times of the files it was read from, never by a model;
+what is opened is shared by every session, which is safe because edits belong to a call and never to a model. A run can
+only be one that was found by listing the root, so no address makes the server read another folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from analyses.registry import STUDIES, get_study
+from analyses.results import RECORD, TENSORS, SavedResult, load_result
+from apps.dashboard.launch import ROOT_VARIABLE
+from apps.dashboard.live import Live, live_tokens, look
+from apps.dashboard.state import LiveText, Selection
+from model.checkpoint import CONFIG, MANIFEST, Manifest, checkpoint_path, checkpoint_steps, read_manifest
+from model.config import GPTConfig
+from model.errors import CutawayError
+from model.settings import from_plain
+
+if TYPE_CHECKING:
+    from interp.effects import AblationEffect
+    from interp.token_effects import TokenEffects
+    from model.lab import Lab
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run under the root, as far as it can be known without opening a checkpoint."""
+
+    name: str
+    path: Path
+
+    steps: tuple[int, ...]
+    """Steps of its complete checkpoints."""
+
+    model: GPTConfig | None
+    """None where no checkpoint says."""
+
+    settings: dict[str, Any]
+    """The content of run.json; empty where it cannot be read."""
+
+    fault: str | None = None
+    """Why the run cannot be opened, if it cannot."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shelf:
+    """The saved results of one study of one run."""
+
+    results: tuple[SavedResult, ...] = ()
+    """Those that can be read, by step, the newest of a step last."""
+
+    faults: tuple[str, ...] = ()
+    """One sentence for each that cannot."""
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps there are results for."""
+        return tuple(sorted({saved.provenance.step for saved in self.results if saved.provenance.step is not None}))
+
+    def at(self, step: int | None) -> SavedResult | None:
+        """The newest result at `step`."""
+        return next((saved for saved in reversed(self.results) if saved.provenance.step == step), None)
+
+
+def root() -> Path:
+    """The folder of runs that the launcher was given."""
+    return Path(os.environ.get(ROOT_VARIABLE, "runs")).resolve()
+
+
+def runs() -> tuple[Run, ...]:
+    """Every run under the root, damaged ones included, by name."""
+    folder = root()
+    if not folder.is_dir():
+        return ()
+    inside = (path for path in sorted(folder.iterdir()) if path.is_dir() and path.resolve().is_relative_to(folder))
+    return tuple(_run(path) for path in inside if (path / "run.json").is_file() or (path / "checkpoints").is_dir())
+
+
+def _run(path: Path) -> Run:
+    try:
+        settings = json.loads((path / "run.json").read_text("utf-8"))
+        steps = tuple(checkpoint_steps(path))
+        model = _model_of(checkpoint_path(path, steps[-1])) if steps else None
+        fault = None if steps else "it has no complete checkpoint yet"
+    except (CutawayError, OSError, ValueError) as error:
+        return Run(name=path.name, path=path, steps=(), model=None, settings={}, fault=str(error))
+    return Run(name=path.name, path=path, steps=steps, model=model, settings=settings, fault=fault)
+
+
+def _model_of(checkpoint: Path) -> GPTConfig:
+    return from_plain(GPTConfig, json.loads((checkpoint / CONFIG).read_text("utf-8")))
+
+
+def lab(run: Run, step: int | None) -> Lab:
+    """The opened checkpoint, verified; `CheckpointError` where it is damaged."""
+    if step is None:
+        raise CutawayError(f"{run.name} cannot be opened: {run.fault}")
+    return _opened(str(run.path), step, _stamp(checkpoint_path(run.path, step) / MANIFEST))
+
+
+@st.cache_resource(max_entries=4, show_spinner="Opening the checkpoint")
+def _opened(path: str, step: int, stamp: int) -> Lab:
+    from model.lab import open_run
+
+    del stamp
+    return open_run(f"{path}@{step}")
+
+
+def manifest(run: Run, step: int) -> Manifest:
+    """What the checkpoint says about itself."""
+    return read_manifest(checkpoint_path(run.path, step))
+
+
+def spelled(run: Run, step: int | None = None) -> str:
+    """The run as it would be typed in the folder where the dashboard was started."""
+    path = run.path.relative_to(Path.cwd()) if run.path.is_relative_to(Path.cwd()) else run.path
+    return str(path) if step is None else f"{path}@{step}"
+
+
+def shelf(run: Run, study: str) -> Shelf:
+    """What is saved of `study` for `run`; a damaged result costs a sentence, not the others."""
+    good: list[SavedResult] = []
+    faults: list[str] = []
+    for folder in _result_folders(run, study):
+        try:
+            good.append(_result(str(folder), _stamp(folder / RECORD) + _stamp(folder / TENSORS)))
+        except CutawayError as error:
+            faults.append(str(error))
+    own = [saved for saved in good if _concerns(saved, run)]
+    own.sort(
+        key=lambda saved: (-1 if saved.provenance.step is None else saved.provenance.step, saved.provenance.created)
+    )
+    return Shelf(results=tuple(own), faults=tuple(faults))
+
+
+def shelves(run: Run) -> dict[str, Shelf]:
+    """What is saved of every study."""
+    return {name: shelf(run, name) for name in STUDIES}
+
+
+def _result_folders(run: Run, study: str) -> Iterator[Path]:
+    for studies in (root() / "_studies", run.path / "studies"):
+        yield from sorted(record.parent for record in (studies / study).glob(f"[!.]*/{RECORD}"))
+
+
+def _concerns(saved: SavedResult, run: Run) -> bool:
+    """Whether a result is of this run, of a pair that it is half of, or of no run at all."""
+    twin = saved.provenance.config.get("twin")
+    return saved.provenance.run in (run.name, None) or (twin is not None and Path(str(twin)).name == run.name)
+
+
+@st.cache_resource(max_entries=256, show_spinner=False)
+def _result(folder: str, stamp: int) -> SavedResult:
+    del stamp
+    saved = load_result(Path(folder))
+    saved.result  # noqa: B018  (read now, so that damage is found here)
+    return saved
+
+
+def live(run: Run, chosen: Selection) -> Live:
+    """The selected text in the selected checkpoint."""
+    return _live(lab(run, chosen.step), _weights(run, chosen), chosen.text, chosen.prompt)
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _live(_lab: Lab, weights: str, text: LiveText, prompt: str) -> Live:
+    del weights
+    return look(_lab, text, prompt)
+
+
+def effect(
+    run: Run, chosen: Selection, places: str, *, metric: str, intervention: str, n_sequences: int
+) -> AblationEffect:
+    """What ablating `places` together costs, measured now."""
+    return _effect(lab(run, chosen.step), _weights(run, chosen), places, metric, intervention, n_sequences)
+
+
+@st.cache_resource(max_entries=64, show_spinner="Ablating the places, and the sets that match them")
+def _effect(_lab: Lab, weights: str, places: str, metric: str, intervention: str, n_sequences: int) -> AblationEffect:
+    from interp.effects import ablate
+
+    del weights
+    return ablate(_lab, places, metric=metric, intervention=intervention, n_sequences=n_sequences)
+
+
+def token_effects(run: Run, chosen: Selection, places: str, intervention: str) -> TokenEffects:
+    """What ablating `places` does to each token of the selected text."""
+    opened = lab(run, chosen.step)
+    return _token_effects(opened, _weights(run, chosen), places, intervention, chosen.text, chosen.prompt)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _token_effects(
+    _lab: Lab, weights: str, places: str, intervention: str, text: LiveText, prompt: str
+) -> TokenEffects:
+    from interp.token_effects import token_effects as measured
+
+    del weights
+    tokens, _ = live_tokens(_lab, text, prompt)
+    return measured(_lab, tokens[None], places, intervention=intervention)
+
+
+def metrics(run: Run) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl."""
+    return _metrics(str(run.path), _stamp(run.path / "metrics.jsonl"))
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _metrics(path: str, stamp: int) -> list[dict[str, Any]]:
+    from model.lab import read_metrics
+
+    del stamp
+    return read_metrics(Path(path))
+
+
+def question(study: str) -> str:
+    """The one sentence that a study answers."""
+    return get_study(study).question
+
+
+def _weights(run: Run, chosen: Selection) -> str:
+    """The hash that names the selected checkpoint's weights."""
+    return "" if chosen.step is None else manifest(run, chosen.step).weights_sha256
+
+
+def _stamp(file: Path) -> int:
+    """A number that changes when the file does."""
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -1,0 +1,63 @@
+"""The head grids of head-ablation: what every head costs alone, beside step 0; and what an ablation does to tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from analyses.head_ablation import INTERVENTIONS, Result, SingleHeads
+from analyses.views import Scale, TokenRow, head_grid_payload, token_rows_payload
+from analyses.views.payload import Payload, fitted
+from interp.places import Intervention
+from interp.token_effects import TokenEffects
+
+HINT = "underlined: told apart from no harm after Holm's correction; shift-click or X adds a head to the set"
+
+
+def grid(
+    single: SingleHeads,
+    before: SingleHeads | None,
+    intervention: Intervention,
+    scale: Scale,
+    *,
+    alpha: float,
+    chosen: str | None,
+    ablated: Sequence[str],
+) -> Payload:
+    """The harm of every head alone on one outcome."""
+    row = INTERVENTIONS.index(intervention)
+    return head_grid_payload(
+        single.harm.mean[row],
+        f"harm in nats: {single.meaning}",
+        scale=scale,
+        interval=(single.harm.low[row], single.harm.high[row]),
+        before=None if before is None else before.harm.mean[row],
+        sure=single.p[row] < alpha,
+        chosen=chosen,
+        ablated=ablated,
+        hint=HINT,
+    )
+
+
+def shared_scale(result: Result, intervention: Intervention) -> Scale:
+    """One scale for every outcome, symmetric about no harm; what is below the claims' floor stays pale."""
+    row = INTERVENTIONS.index(intervention)
+    reach = fitted(torch.stack([single.harm.mean[row] for single in result.singles]), "diverging").high
+    reach = max(reach, 2 * result.config.floor)
+    return Scale(kind="diverging", low=-reach, high=reach)
+
+
+def induction_set(result: Result) -> str:
+    """The induction heads of the study in the grammar of places; empty where there are none."""
+    return ",".join(f"L{layer}H{index}" for layer, index in result.discovery.induction_heads)
+
+
+def token_payload(effects: TokenEffects) -> Payload:
+    """A text whose tokens are coloured by how much worse the ablated model predicts each of them."""
+    harm = [None, *effects.harm.tolist()]
+    return token_rows_payload(
+        [TokenRow(tokens=effects.strings, values=harm, note=f"mean {float(effects.harm.mean()):+.3f} nats")],
+        "harm in nats",
+        hint="point at a token to read what its prediction costs more",
+    )

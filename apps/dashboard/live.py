@@ -1,0 +1,72 @@
+"""Live forward passes: the tokens that the selection names, and every head's pattern on them. No screen, no cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from apps.dashboard.state import LiveText
+from interp.stimuli import longest_period, repeated_tokens
+from model.errors import InputError
+from model.sites import Tap
+
+if TYPE_CHECKING:
+    from model.lab import Lab
+
+LONGEST_REPEAT = 16
+"""Tokens of the random segment at most: two copies of more are hard to see."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Live:
+    """One text in one model."""
+
+    tokens: tuple[str, ...]
+    """One printable string per position."""
+
+    pattern: Float[Tensor, "layer head query key"]
+    """Attention of every head; rows sum to 1."""
+
+    token_loss: Float[Tensor, " target"]
+    """Next-token loss in nats of tokens[1:]."""
+
+    source: str
+    """What the text is, in words: its split, seed and length."""
+
+
+@torch.no_grad()
+def look(lab: Lab, text: LiveText, prompt: str) -> Live:
+    """Run the selected text through the model once, reading every pattern."""
+    tokens, source = live_tokens(lab, text, prompt)
+    layers = range(lab.config.n_layers)
+    names = [str(Tap.PATTERN.at(layer)) for layer in layers]
+    logits, cache = lab.gpt.run_with_cache(tokens[None], names_filter=names)
+    losses = torch.nn.functional.cross_entropy(logits[0, :-1].float(), tokens[1:], reduction="none")
+    pattern = torch.stack([cache[name][0].float() for name in names])
+    return Live(tokens=tuple(lab.str_tokens(tokens)), pattern=pattern.cpu(), token_loss=losses.cpu(), source=source)
+
+
+def live_tokens(lab: Lab, text: LiveText, prompt: str) -> tuple[Int[Tensor, " pos"], str]:
+    """Return the tokens of the selected text and what they are, in words.
+
+    Raises:
+        InputError: the prompt is empty, or has characters that the tokenizer does not know.
+    """
+    bos, n_ctx = lab.tokenizer.bos, lab.config.n_ctx
+    match text:
+        case LiveText.REPEATS:
+            period = min(LONGEST_REPEAT, longest_period(n_ctx, bos=bos))
+            tokens = repeated_tokens(1, period, lab.config.d_vocab, seed=0, bos=bos)[0]
+            return tokens.to(lab.gpt.device), f"n = 1: {period} random tokens, twice, seed 0"
+        case LiveText.HELD_OUT:
+            return lab.eval_tokens[0, :n_ctx], "n = 1: the first held-out row"
+        case LiveText.PROMPT:
+            tokens = lab.tokens(prompt)[0]
+    if len(tokens) < 2:
+        raise InputError("the prompt is empty; type some text for the model to read")
+    cut = "" if len(tokens) <= n_ctx else f", cut from {len(tokens)} to the context's {n_ctx}"
+    return tokens[:n_ctx], f"n = 1: your prompt, {min(len(tokens), n_ctx)} tokens{cut}"

@@ -1,0 +1,93 @@
+"""The one selection that all pages share: inputs bound to the address, drawn by the entrypoint, read by every page.
+
+They must be drawn there and nowhere else: an input bound on a page only loses its part of the address when the page
+changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from apps.dashboard import components
+from apps.dashboard.data import Run
+from apps.dashboard.state import TEXTS, LiveText, Selection, from_query
+
+PROMPT = "def load(path):\n    return open(path)\n\ndef save(path):\n    return open("
+"""The text to begin with: it repeats itself, so that heads which copy have something to copy."""
+
+_KEY = "_selection"
+
+
+def draw(runs: Sequence[Run]) -> None:
+    """Draw the inputs in the sidebar, and keep what they say for `selection` and `run`."""
+    asked = {name: st.query_params.get(name, "") for name in ("run", "step")}
+    with st.sidebar:
+        run = _pick_run(runs)
+        step = _pick_step(run)
+        _pick_places()
+        _pick_text()
+        raw = {name: str(st.session_state.get(name) or "") for name in TEXTS}
+        chosen, notices = from_query({**raw, "run": run.name, "step": str(step or 0)}, run.model)
+        for notice in (*_unknown(asked, runs, run), *notices):
+            st.warning(components.literal(notice), icon=":material/link_off:")
+    st.session_state[_KEY] = (run, chosen)
+
+
+def run() -> Run:
+    """The run that is selected."""
+    return st.session_state[_KEY][0]
+
+
+def selection() -> Selection:
+    """What is selected in it."""
+    return st.session_state[_KEY][1]
+
+
+def _pick_run(runs: Sequence[Run]) -> Run:
+    name = st.selectbox("Run", [run.name for run in runs], key="run", bind="query-params")
+    return next(run for run in runs if run.name == name)
+
+
+def _pick_step(run: Run) -> int | None:
+    if not run.steps:
+        return None
+    if len(run.steps) == 1:  # a slider needs two ends
+        return run.steps[0]
+    return st.select_slider(
+        "Checkpoint (step)", run.steps, value=run.steps[-1], format_func="{:,}".format, key="step", bind="query-params"
+    )
+
+
+def _pick_places() -> None:
+    left, right = st.columns(2, gap="small")
+    left.text_input("Head", key="head", bind="query-params", placeholder="L1H3")
+    right.text_input("Memory", key="memory", bind="query-params", placeholder="L1M37")
+    st.text_input(
+        "Ablate", key="ablate", bind="query-params", placeholder="L1H1,L1H3:mean",
+        help="Places to ablate, separated by commas: L1H3 a head, L1M37 a memory, L0.attn, L0.ffn; after a colon zero, "
+             "mean or mean@pos. Shift-click on a head adds it.",
+    )  # fmt: skip
+
+
+def _pick_text() -> None:
+    st.segmented_control(
+        "Live passes on", list(LiveText), default=LiveText.PROMPT, key="text", bind="query-params", required=True,
+        width="stretch", wrap=False,
+    )  # fmt: skip
+    st.text_area("Prompt", value=PROMPT, key="prompt", bind="query-params", height=110)
+    st.text_input(
+        "Locked cell", key="cell", bind="query-params", placeholder="query.key",
+        help="Click a cell of a pattern to lock it; Escape releases it.",
+    )  # fmt: skip
+
+
+def _unknown(asked: dict[str, str], runs: Sequence[Run], run: Run) -> list[str]:
+    """An address may name what is not there; the inputs then fall back without a word, so the word is said here."""
+    notices = []
+    if asked["run"] and asked["run"] not in {each.name for each in runs}:
+        notices.append(f'there is no run "{asked["run"]}" here; showing {run.name}')
+    elif asked["step"] and asked["step"] not in {str(step) for step in run.steps}:
+        notices.append(f"{run.name} has no checkpoint at step {asked['step']}; showing the last one")
+    return notices
