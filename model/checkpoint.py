@@ -213,7 +213,11 @@ def _json_bytes(value: Any) -> bytes:
 
 
 def _tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
-    return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    # Copies, so that views of one memory are saved as what each of them shows.
+    copies = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
+    }
+    return safetensors.torch.save(copies)
 
 
 def _verified(path: Path, name: str, manifest: Manifest) -> bytes:

@@ -59,8 +59,9 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path, error: type[CutawayError] = CutawayError) -> Any:
     """Plain data from a JSON file; a missing or damaged one is an `error`."""
+    content = read_bytes(path, error)
     try:
-        return json.loads(read_bytes(path, error))
+        return json.loads(content)
     except ValueError:
         raise error(f"{path} is not readable JSON: it is damaged or was cut short. Restore it or remove it.") from None
 

@@ -79,7 +79,7 @@ class Lab:
         return torch.tensor([bos + self.tokenizer.encode(text)], dtype=torch.int64, device=self.gpt.device)
 
     def str_tokens(self, tokens: Tokens | str) -> list[str]:
-        """One printable string per token of a text or of tokens [pos] or [1, pos], never two alike for different ones."""
+        """One printable string per token of a text or of tokens [pos] or [1, pos]; different ones never look alike."""
         return self.tokenizer.str_tokens(self._one_sequence(tokens))
 
     def text(self, tokens: Tokens) -> str:
@@ -114,7 +114,7 @@ class Lab:
             return self.tokens(tokens)
         if isinstance(tokens, Tensor) and tokens.ndim > 1 and tokens.shape[0] != 1:
             raise InputError(
-                f"Tokens of shape {list(tokens.shape)} are {tokens.shape[0]} sequences; give one of them, tokens[0] say."
+                f"Tokens of shape {list(tokens.shape)} are {tokens.shape[0]} sequences; give one, such as tokens[0]."
             )
         return tokens
 
@@ -217,9 +217,12 @@ def _device(name: str | torch.device) -> torch.device:
     if name in ("auto", "cpu", "cuda"):
         return pick_device(str(name))
     try:
-        return torch.device(name)
+        device = torch.device(name)
     except RuntimeError:
         raise InputError(f'There is no device "{name}"; take auto, cpu or cuda.') from None
+    if device.type == "cuda":
+        pick_device("cuda")  # refuses where torch sees none
+    return device
 
 
 def _listed(names: list[str], root: Path) -> str:

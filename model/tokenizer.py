@@ -10,13 +10,13 @@ Byte-level BPE: Sennrich et al. 2016 over bytes as in GPT-2 (Radford et al. 2019
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Integer
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -28,7 +28,7 @@ BOS_TEXT = "<bos>"
 """How BOS is printed; a token whose own text is `<bos>` is printed escaped."""
 N_BYTES = 256
 
-Tokens = Iterable[int] | Int[Tensor, "..."]
+Tokens = Sequence[int] | Integer[np.ndarray, "..."] | Integer[Tensor, "..."]
 """Token ids: any sequence of numbers, an array, or a tensor of any shape."""
 
 
@@ -91,7 +91,7 @@ class Tokenizer(ABC):
     def _ids(self, tokens: Tokens) -> NDArray[np.int64]:
         """`tokens` as a flat array of ids that exist."""
         values = tokens.detach().cpu().numpy() if isinstance(tokens, Tensor) else tokens
-        values = values if isinstance(values, np.ndarray) else np.array(list(values), dtype=np.int64)
+        values = values if isinstance(values, np.ndarray) else np.array(values, dtype=np.int64)
         ids = values.reshape(-1).astype(np.int64)
         unknown = ids[(ids < 0) | (ids >= self.d_vocab)]
         if unknown.size:

@@ -77,7 +77,7 @@ class Corpus:
     @property
     def ends(self) -> Int[np.ndarray, " document"]:
         """Offset behind each document's last token."""
-        return np.append(self.starts[1:], len(self.tokens))
+        return np.append(self.starts[1:], len(self.tokens))[: len(self.starts)]
 
     @property
     def train(self) -> Split:

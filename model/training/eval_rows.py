@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from jaxtyping import Int
 from safetensors import SafetensorError
@@ -31,10 +30,11 @@ class EvalRows:
         write_atomically(path, save({"tokens": self.tokens, "offsets": self.offsets}))
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: Path) -> EvalRows:
         """Read what `save` wrote; a missing or damaged file is a `CheckpointError`."""
+        content = read_bytes(path, CheckpointError)
         try:
-            saved = load(read_bytes(path, CheckpointError))
+            saved = load(content)
             return cls(tokens=saved["tokens"], offsets=saved["offsets"])
         except (SafetensorError, KeyError):
             raise CheckpointError(f"{path} holds no held-out rows: it is damaged or was cut short.") from None

@@ -14,7 +14,6 @@ import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 
@@ -85,7 +84,7 @@ class Source:
     """Relative share of the rows."""
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str) -> Source:
         """Read `NAME` or `NAME=WEIGHT`.
 
         >>> Source.parse("text:notes/*.md=0.3")
