@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from typing import no_type_check
 
 from model.config import AttentionKind, GPTConfig
 from model.errors import ConfigError
@@ -34,6 +35,7 @@ class Schedule(StrEnum):
     """Half a cosine from the peak to the end."""
 
 
+@no_type_check  # at run time enums may be given by their value; `__post_init__` checks them
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptimConfig:
     """The optimizer and its schedule."""

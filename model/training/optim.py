@@ -55,27 +55,22 @@ class Optimizers:
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Put back what `state` gave; a state of another model or optimizer is a CheckpointError."""
-        left = dict(tensors)
-        for part in self._parts:
-            for group in part.param_groups:
-                for parameter in group["params"]:
-                    part.state[parameter] = self._entries(parameter, left)
-        expected = set(self._names.values())
-        found = {key.rpartition("/")[0] for key in tensors}
-        if left or (tensors and found != expected):
-            name = min(set(left) | (found ^ expected))
+        places = {
+            f"{self._names[parameter]}/{key}": (part.state[parameter], key, parameter.device)
+            for part in self._parts
+            for group in part.param_groups
+            for parameter in group["params"]
+            for key in _state_keys(part)
+        }
+        strays = sorted(places.keys() ^ tensors.keys()) if tensors else []
+        if strays:
             raise CheckpointError(
-                f'The saved optimizer state does not belong to this run ("{name}" has no counterpart); resume it '
+                f'The saved optimizer state does not belong to this run ("{strays[0]}" has no counterpart); resume it '
                 "with the configuration it was started with."
             )
-
-    def _entries(self, parameter: nn.Parameter, left: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Take the entries of one parameter out of `left`."""
-        prefix = f"{self._names[parameter]}/"
-        keys = [key for key in left if key.startswith(prefix)]
-        entries = {key.removeprefix(prefix): left.pop(key) for key in keys}
-        # A step counter lives beside the parameter too: fused AdamW reads it there.
-        return {key: tensor.to(parameter.device) for key, tensor in entries.items()}
+        for name, tensor in tensors.items():
+            state, key, device = places[name]
+            state[key] = tensor.to(device)
 
 
 def _build(gpt: GPT, config: OptimConfig) -> list[torch.optim.Optimizer]:
@@ -87,6 +82,10 @@ def _build(gpt: GPT, config: OptimConfig) -> list[torch.optim.Optimizer]:
     options = {"lr": config.lr, "weight_decay": config.weight_decay, "adjust_lr_fn": "match_rms_adamw"}
     muon = torch.optim.Muon if gpt.device.type == "cuda" else Float32Muon
     return [muon(list(hidden.values()), **options), _adamw(rest, config)]
+
+
+def _state_keys(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
+    return ("momentum_buffer",) if isinstance(optimizer, torch.optim.Muon) else ("step", "exp_avg", "exp_avg_sq")
 
 
 def _adamw(parameters: Iterable[nn.Parameter], config: OptimConfig) -> torch.optim.AdamW:

@@ -29,15 +29,15 @@ COPY_SEED = 0x5EED
 class Probe:
     """The fixed batches of one run, on its device."""
 
-    held_out: Int[Tensor, "sequence pos"]
+    held_out: Int[Tensor, "row pos"]
     """Rows that training never shows: text, or repeats where the run trains on no text."""
     n_bytes: int
     """Bytes of the text tokens that are predicted; 0 where the rows are no text."""
-    repeated: Int[Tensor, "sequence pos"] | None
+    repeated: Int[Tensor, "repeated_row repeated_pos"] | None
     """Random tokens shown twice, behind a BOS where there is one; None where the context is too short."""
     period: int | None
     has_bos: bool
-    stream: Int[Tensor, "sequence pos"]
+    stream: Int[Tensor, "stream_row pos"]
     """The batch on which the residual stream is read."""
     rows_at_once: int
 
@@ -67,7 +67,7 @@ class Probe:
         return {"resid_norms": as_numbers(norms), "resid_grad_norms": as_numbers(gradient_norms)}
 
     @torch.no_grad()
-    def _per_token(self, gpt: GPT, tokens: Int[Tensor, "sequence pos"]) -> Tensor:
+    def _per_token(self, gpt: GPT, tokens: Int[Tensor, "row pos"]) -> Tensor:
         chunks = tokens.split(self.rows_at_once)
         return torch.cat([gpt.loss(chunk, per_token=True) for chunk in chunks]).double()
 

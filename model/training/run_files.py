@@ -58,6 +58,7 @@ def refuse_unless_free(out: Path, *, resume: bool) -> None:
 def claimed(out: Path) -> Iterator[None]:
     """Hold the run folder `out`, created where needed, for writing; no other process can until the `with` ends."""
     with clear_os_errors("written", out, TrainingError):
+        is_new = not out.exists()
         out.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(out, os.O_RDONLY)
     try:
@@ -68,8 +69,9 @@ def claimed(out: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-        with suppress(OSError):
-            out.rmdir()  # Only if nothing was written: a refused run leaves no empty folder behind.
+        if is_new:
+            with suppress(OSError):
+                out.rmdir()  # Only if nothing was written: a refused run leaves no empty folder behind.
 
 
 def describe(config: RunConfig, corpus: Mapping[str, Any], device: torch.device, world_size: int) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def open_session(
     config: RunConfig, out: Path, device: torch.device, world: World, say: Callable[[str], None]
 ) -> Session:
     """Build the parts of the run in `out`, checking them against what the folder already holds."""
-    saved = _saved(config, out)
+    saved = _saved(config, out, say)
     tokenizer = build_tokenizer(config.data) if saved is None else load_tokenizer(out / TOKENIZER)
     check_vocabulary(config.model, tokenizer)
     corpus = build_corpus(config.data, tokenizer)
@@ -90,12 +90,16 @@ def check_vocabulary(config: GPTConfig, tokenizer: Tokenizer) -> None:
         )
 
 
-def _saved(config: RunConfig, out: Path) -> dict[str, Any] | None:
+def _saved(config: RunConfig, out: Path, say: Callable[[str], None]) -> dict[str, Any] | None:
     """run.json of the run that is resumed, whose settings must be these; None for a run that starts."""
     if not (out / run_files.FILE_NAME).exists():
         return None
     run_files.refuse_changes(run_files.saved_config(out), config, out)
-    return read_json(out / run_files.FILE_NAME, TrainingError)
+    saved = read_json(out / run_files.FILE_NAME, TrainingError)
+    then, now = saved.get("versions", {}).get("torch"), run_files.versions()["torch"]
+    if then != now:
+        say(f"This run was started with torch {then} and goes on with {now}: the same training, but not bit for bit.")
+    return saved
 
 
 def _write_setup(out: Path, tokenizer: Tokenizer, rows: EvalRows, description: dict[str, Any]) -> None:

@@ -1,0 +1,41 @@
+"""metrics.jsonl is readable at any moment and can be cut back to a step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from model.errors import TrainingError
+from model.training.metrics_log import MetricsLog
+
+
+def steps_in(folder: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_rows_are_there_as_soon_as_they_are_added(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path, keep_below=0) as log:
+        for step in range(3):
+            log.add({"step": step, "loss": 1 / 3})
+            assert steps_in(tmp_path) == list(range(step + 1))
+    assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])["loss"] == 0.3333333
+
+
+def test_resuming_drops_the_rows_from_the_checkpoint_on_and_a_half_written_line(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path, keep_below=0) as log:
+        for step in (0, 1, 2, 4, 8):
+            log.add({"step": step})
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 16, "lo')
+    with MetricsLog(tmp_path, keep_below=4) as log:
+        log.add({"step": 4})
+    assert steps_in(tmp_path) == [0, 1, 2, 4]
+
+
+def test_a_number_that_json_cannot_hold_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path, keep_below=0) as log:
+        with pytest.raises(TrainingError, match="measured at step 7 is not a finite number"):
+            log.add({"step": 7, "resid_norms": {"blocks.0.hook_resid_pre": float("inf")}})
+    assert steps_in(tmp_path) == []
