@@ -1,0 +1,267 @@
+"""The picture of a checkpoint's heads: what each attends to, where, and how surely.
+
+Above, one small matrix (layers x heads) for each kind of score and each reading, all on one colour scale, so that a
+head's behaviour on an unseen period, in the control, on text and at step 0 can be compared by eye; found heads are
+outlined. Below, the strongest induction head's pattern on one sequence, and the ranking by induction score with
+intervals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from analyses.attention_patterns import Result, found
+from analyses.attention_readings import SHARES, Kind, Reading
+from analyses.figures import CATEGORIES, INK, QUIET, SEQUENTIAL, caption, sequential
+from interp.stats import Interval
+
+_ROWS = {
+    Kind.PREVIOUS: "previous token",
+    Kind.DUPLICATE: "duplicate",
+    Kind.INDUCTION: "induction",
+    Kind.CURRENT: "current token",
+    Kind.FIRST: "position 0",
+    Kind.ENTROPY: "focus",
+}
+"""What each row of matrices is called; focus is 1 minus the entropy over its largest value."""
+
+_WIDTH = 540
+_READABLE = 14
+"""Smallest cell, in pixels, that holds a number."""
+
+
+def draw(result: Result) -> Any:
+    """The whole figure."""
+    below = alt.hconcat(_pattern(result), _ranking(result), spacing=48).resolve_scale(color="independent")
+    return (
+        alt.vconcat(_matrices(result), below, spacing=28)
+        .resolve_scale(color="independent")
+        .properties(title=alt.TitleParams(_title(result), subtitle=_subtitle(result)))
+    )
+
+
+def matrix_rows(result: Result) -> pd.DataFrame:
+    """One row per cell of the matrices: reading, kind, head, value, interval, chance, and whether the head is found."""
+    columns = [(reading.title, reading) for reading in _columns(result)]
+    if (first := result.headline_at_step_zero) is not None:
+        columns.append((f"period {first.period}, step 0", first))
+    rows = [
+        row
+        for title, reading in columns
+        for kind in _ROWS
+        if kind in reading
+        for row in _cells(result, reading, kind, title)
+    ]
+    return pd.DataFrame(rows)
+
+
+def _columns(result: Result) -> list[Reading]:
+    return [result.headline, result.control, *([result.text] if result.text is not None else [])]
+
+
+def _cells(result: Result, reading: Reading, kind: Kind, title: str) -> list[dict[str, Any]]:
+    measure, focus = reading[kind], kind is Kind.ENTROPY
+    outlined = found(result, kind) if reading is result.headline and kind in SHARES else None
+    n_layers, n_heads = measure.intervals.mean.shape
+    return [
+        {
+            "reading": title, "kind": _ROWS[kind], "layer": layer, "head": head, "name": f"L{layer}H{head}",
+            "value": 1 - cell.mean if focus else cell.mean, "interval": f"{_complement(cell) if focus else cell:.3f}",
+            "chance": 1 - measure.chance if focus else measure.chance,
+            "found": bool(outlined is not None and outlined[layer, head]),
+        }
+        for layer in range(n_layers)
+        for head in range(n_heads)
+        for cell in [measure.intervals[layer, head]]
+    ]  # fmt: skip
+
+
+def _complement(cell: Interval) -> Interval:
+    """One minus the mean, with its interval."""
+    return replace(cell, mean=1 - cell.mean, low=1 - cell.high, high=1 - cell.low)
+
+
+def _matrices(result: Result) -> Any:
+    rows = matrix_rows(result)
+    titles = list(dict.fromkeys(rows["reading"]))
+    n_layers, n_heads = result.headline[Kind.INDUCTION].intervals.mean.shape
+    cell = int(min(24, max(3, (_WIDTH - 14 * len(titles)) / (len(titles) * n_heads))))
+    base = alt.Chart().encode(
+        x=alt.X("head:O", title=None, axis=_axis("H", n_heads, cell)),
+        y=alt.Y("layer:O", title=None, sort="descending", axis=_axis("L", n_layers, cell)),
+        tooltip=[
+            alt.Tooltip("name:N", title="head"),
+            alt.Tooltip("kind:N"),
+            alt.Tooltip("reading:N", title="shown"),
+            alt.Tooltip("interval:N", title="mean, 95% interval"),
+            alt.Tooltip("chance:Q", format=".3f"),
+        ],
+    )
+    colour = alt.Color(
+        "value:Q",
+        scale=sequential(0.0, 1.0),
+        legend=alt.Legend(title="share", format=".0%", values=[0, 0.5, 1], gradientLength=90),
+    )
+    layers = [base.mark_rect(stroke="white", strokeWidth=0.5, aria=False).encode(color=colour)]
+    layers.append(_outline(base))
+    if cell >= _READABLE:
+        layers.append(_numbers(base))
+    return (
+        alt.layer(*layers, data=rows)
+        .properties(width=cell * n_heads, height=cell * n_layers)
+        .facet(
+            row=alt.Row("kind:N", title=None, sort=list(_ROWS.values()), header=_header(angle=0, align="left")),
+            column=alt.Column("reading:N", title=None, sort=titles, header=_header()),
+            spacing={"row": 6, "column": 12},
+        )
+    )
+
+
+def _outline(base: alt.Chart) -> alt.Chart:
+    """A ring round the heads that count as found."""
+    return base.mark_rect(fill=None, stroke=CATEGORIES[4], strokeWidth=1.8, aria=False).transform_filter("datum.found")
+
+
+def _numbers(base: alt.Chart) -> alt.Chart:
+    """Per cent in each cell that is not nearly white."""
+    light = alt.condition("datum.value > 0.55", alt.value("white"), alt.value(INK))
+    shown = base.mark_text(fontSize=9).encode(text="percent:Q", color=light)
+    return shown.transform_calculate(percent="round(100 * datum.value)").transform_filter("datum.percent >= 10")
+
+
+def _axis(letter: str, n: int, cell: int) -> alt.Axis:
+    """Labels L0, H1, ... thinned until they fit."""
+    every = next(step for step in (1, 2, 4, 8, 16, 32, 64) if step * cell >= 15 or step >= n)
+    return alt.Axis(
+        labelExpr=f"'{letter}' + datum.value",
+        values=list(range(0, n, every)),
+        labelAngle=0,
+        labelFontSize=9,
+        ticks=False,
+        domain=False,
+        labelPadding=3,
+    )
+
+
+def _header(**settings: Any) -> alt.Header:
+    given: dict[str, Any] = {"labelAngle": settings.pop("angle")} if "angle" in settings else {}
+    given |= {"labelAlign": settings["align"]} if "align" in settings else {}
+    return alt.Header(labelFontSize=11, labelFontWeight="normal", labelColor=INK, labelPadding=6, **given)
+
+
+def _pattern(result: Result) -> Any:
+    """One head on one sequence; keys that the query cannot see are blank, shares below 1% are the palest colour."""
+    example = result.example
+    n, side = len(example.tokens), max(180, min(260, 4 * len(example.tokens)))
+    starts = [n % example.period + copy * example.period for copy in range(n // example.period)]
+    axis = alt.Axis(values=starts, labelAngle=0, domain=False, grid=False, labelExpr="'position ' + datum.value")
+    scale = alt.Scale(domain=[-0.5, n - 0.5], nice=False)
+    key = alt.X("left:Q", title="key", axis=axis, scale=scale)
+    query = alt.Y("top:Q", title="query", axis=axis, scale=alt.Scale(domain=[-0.5, n - 0.5], nice=False, reverse=True))
+    visible = alt.Chart(_boxes([(i, 0, i) for i in range(n)])).mark_rect(color=SEQUENTIAL[0], aria=False)
+    seen = alt.Chart(_attended(result)).mark_rect(aria=False)
+    return alt.layer(
+        visible.encode(x=key, x2="right:Q", y=query, y2="bottom:Q"),
+        seen.encode(
+            x=key,
+            x2="right:Q",
+            y=query,
+            y2="bottom:Q",
+            color=alt.Color("attention:Q", scale=sequential(0.0, 1.0), legend=None),
+            tooltip=["from:N", "to:N", alt.Tooltip("attention:Q", format=".3f")],
+        ),
+    ).properties(
+        width=side,
+        height=side,
+        title=alt.TitleParams(
+            f"L{example.layer}H{example.head}, highest induction score: its pattern",
+            subtitle=f"one sequence; copies of {example.period} random tokens begin at the ticks",
+            fontSize=12,
+        ),
+    )
+
+
+def _attended(result: Result) -> pd.DataFrame:
+    """The cells of the example that hold at least 1%, with what they join."""
+    example = result.example
+    query, key = (example.pattern >= 0.01).nonzero(as_tuple=True)
+    places = list(zip(query.tolist(), key.tolist(), strict=True))
+    return _boxes([(i, j, j) for i, j in places]).assign(
+        attention=example.pattern[query, key].tolist(),
+        **{
+            "from": [f"{i} {example.tokens[i]}" for i, _ in places],
+            "to": [f"{j} {example.tokens[j]}" for _, j in places],
+        },
+    )
+
+
+def _boxes(cells: list[tuple[int, int, int]]) -> pd.DataFrame:
+    """(query, first key, last key) as the edges of rectangles."""
+    edges = [(first - 0.5, last + 0.5, query - 0.5, query + 0.5) for query, first, last in cells]
+    return pd.DataFrame(edges, columns=["left", "right", "top", "bottom"])
+
+
+def _ranking(result: Result) -> Any:
+    """The twelve highest induction scores with their intervals; open dots are step 0, the line is chance."""
+    rows = _ranked(result)
+    order = alt.Y(
+        "name:N", sort=rows["name"].tolist(), title=None, axis=alt.Axis(ticks=False, domain=False, labelPadding=9)
+    )
+    x = alt.X("mean:Q", title="induction score", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(tickCount=5))
+    base = alt.Chart(rows).encode(y=order)
+    parts = [
+        alt.Chart(pd.DataFrame({"chance": [result.headline[Kind.INDUCTION].chance]}))
+        .mark_rule(strokeDash=[3, 3], color=QUIET)
+        .encode(x="chance:Q"),
+        base.mark_rule(strokeWidth=2, color=CATEGORIES[0]).encode(x=alt.X("low:Q"), x2="high:Q"),
+        base.mark_point(filled=True, size=46, color=CATEGORIES[0], opacity=1).encode(
+            x=x, tooltip=["name:N", alt.Tooltip("interval:N", title="mean, 95% interval")]
+        ),
+    ]
+    if result.at_step_zero is not None:
+        parts.append(base.mark_point(filled=False, size=40, color=QUIET).encode(x="step_0:Q"))
+    return alt.layer(*parts).properties(
+        width=230,
+        height=alt.Step(18),
+        title=alt.TitleParams(
+            f"Induction score, {result.headline.title}",
+            subtitle="95% intervals; dashed: chance" + ("; open: step 0" if result.at_step_zero is not None else ""),
+            fontSize=12,
+        ),
+    )
+
+
+def _ranked(result: Result) -> pd.DataFrame:
+    measure = result.headline[Kind.INDUCTION]
+    n_heads = measure.intervals.mean.shape[1]
+    first = result.headline_at_step_zero
+    top = measure.intervals.mean.flatten().argsort(descending=True)[:12].tolist()
+    rows = []
+    for layer, head in (divmod(place, n_heads) for place in top):
+        cell = measure.intervals[layer, head]
+        rows.append(
+            {
+                "name": f"L{layer}H{head}", "mean": cell.mean, "low": cell.low, "high": cell.high,
+                "interval": f"{cell:.3f}",
+                "step_0": None if first is None else float(first[Kind.INDUCTION].intervals.mean[layer, head]),
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _title(result: Result) -> str:
+    return f"Where the heads of {result.run} attend at step {result.step:,}"
+
+
+def _subtitle(result: Result) -> list[str]:
+    shown = caption(
+        n=result.headline.n_sequences,
+        seed=result.config.seed,
+        tokens_seen=f"{result.tokens_seen:,}",
+        interval=f"{result.config.level:.0%} bootstrap over sequences",
+    )
+    return [shown, "Numbers are per cent of attention; outlined heads count as found; focus is 1 - entropy / ln(keys)."]
