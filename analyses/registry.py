@@ -2,7 +2,9 @@
 
 A study module has, in this order: `QUESTION` (one sentence), `Config` (frozen, with a seed), `Result` (frozen,
 tensors on the CPU), `run(subject, config) -> Result` (pure), `table(result)`, `figure(result)` and
-`findings(result)`. Modules are imported when they are asked for, so that listing the studies costs nothing.
+`findings(result)`. Modules are imported when they are asked for, so that listing the studies costs nothing. A study
+that reads files beside the checkpoint (logs, a twin) also has `inputs(subject, config) -> list[Path]`: a saved result
+is used again only while they are unchanged.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +82,11 @@ class Study:
         if "progress" in inspect.signature(self.module.run).parameters:
             return self.module.run(subject, config, progress=progress)
         return self.module.run(subject, config)
+
+    def inputs(self, subject: Any, config: Any) -> Sequence[Path]:
+        """The files beside the checkpoint that the study reads."""
+        named = getattr(self.module, "inputs", None)
+        return () if named is None else tuple(named(subject, config))
 
     def table(self, result: Any) -> pd.DataFrame:
         """The result as rows."""

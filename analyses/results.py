@@ -57,6 +57,9 @@ class Provenance:
     corpus_sha256: str | None
     """Hash of the corpus the run was trained on."""
 
+    inputs_sha256: str | None
+    """Hash of the other files the study read (logs, a twin's), for studies that name them."""
+
     config: dict[str, Any]
     """The study's config as plain data."""
 

@@ -14,6 +14,7 @@ import platform
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from analyses.registry import STUDIES, Finding, Progress, Study, get_study
 from analyses.results import Provenance, SavedResult, load_result, result_folder, save_result, saved_results
 from model.errors import CheckpointError, CutawayError
+from model.files import sha256_of
 from model.settings import config_hash, to_plain, with_settings
 
 if TYPE_CHECKING:
@@ -64,13 +66,10 @@ def run_everywhere(
 ) -> list[SavedResult]:
     """Like `run_study`, with one result for each checkpoint that `spec` names, in order of step."""
     study = get_study(name)
-    config = with_settings(study.config_class(), list(settings))
+    asked = _Question(study, with_settings(study.config_class(), list(settings)), device, progress, reuse)
     if spec is None:
-        return [_answer(study, None, config, runs / "_studies", device, progress, reuse=reuse)]
-    return [
-        _answer(study, lab, config, _studies_of(lab, config), device, progress, reuse=reuse)
-        for lab in _opened(str(spec), device)
-    ]
+        return [asked.answer(None, runs / "_studies")]
+    return [asked.answer(lab, _studies_of(lab, asked.config)) for lab in _opened(str(spec), device)]
 
 
 def _opened(spec: str, device: str) -> Iterable[Lab]:
@@ -91,16 +90,43 @@ def _studies_of(lab: Lab, config: Any) -> Path:
     return run.parent / "_studies" if getattr(config, "twin", None) else run / "studies"
 
 
-def _answer(
-    study: Study, lab: Lab | None, config: Any, studies: Path, device: str, progress: Progress | None, *, reuse: bool
-) -> SavedResult:
-    """The saved result if it is there and still of these weights, else a new one."""
-    asked = _provenance(study, lab, config, device, seconds=0.0)
-    if reuse and (known := _known(studies, asked)):
-        return known
-    started = time.perf_counter()
-    result = study.run(lab, config, progress)
-    return save_result(studies, result, _provenance(study, lab, config, device, seconds=time.perf_counter() - started))
+@dataclass(frozen=True)
+class _Question:
+    """What is asked, the same for every checkpoint it is asked of."""
+
+    study: Study
+    config: Any
+    device: str
+    progress: Progress | None
+    reuse: bool
+
+    def answer(self, lab: Lab | None, studies: Path) -> SavedResult:
+        """The saved result if it is there and still the answer, else a new one."""
+        asked = self._provenance(lab)
+        if self.reuse and (known := _known(studies, asked)):
+            return known
+        started = time.perf_counter()
+        result = self.study.run(lab, self.config, self.progress)
+        seconds = round(time.perf_counter() - started, 3)
+        return save_result(studies, result, replace(asked, seconds=seconds, created=_now()))
+
+    def _provenance(self, lab: Lab | None) -> Provenance:
+        return Provenance(
+            study=self.study.name,
+            run=None if lab is None else lab.name,
+            step=None if lab is None else lab.step,
+            tokens_seen=None if lab is None else lab.tokens_seen,
+            weights_sha256=None if lab is None else lab.weights_sha256,
+            corpus_sha256=None if lab is None else _corpus_sha256(lab),
+            inputs_sha256=_inputs_sha256(self.study.inputs(lab, self.config)),
+            config=to_plain(self.config),
+            config_hash=config_hash(self.config),
+            seed=self.config.seed,
+            device=str(self.device if lab is None else lab.gpt.device),
+            seconds=0.0,
+            created=_now(),
+            versions=_versions(),
+        )
 
 
 def _known(studies: Path, asked: Provenance) -> SavedResult | None:
@@ -118,31 +144,25 @@ def _known(studies: Path, asked: Provenance) -> SavedResult | None:
 
 def _what_decides(provenance: Provenance) -> tuple[Any, ...]:
     """What two results must share to be the same answer: everything but when, where and how fast."""
-    return provenance.weights_sha256, provenance.corpus_sha256, provenance.config, provenance.versions
-
-
-def _provenance(study: Study, lab: Lab | None, config: Any, device: str, *, seconds: float) -> Provenance:
-    return Provenance(
-        study=study.name,
-        run=None if lab is None else lab.name,
-        step=None if lab is None else lab.step,
-        tokens_seen=None if lab is None else lab.tokens_seen,
-        weights_sha256=None if lab is None else lab.weights_sha256,
-        corpus_sha256=None if lab is None else _corpus_sha256(lab),
-        config=to_plain(config),
-        config_hash=config_hash(config),
-        seed=config.seed,
-        device=str(device if lab is None else lab.gpt.device),
-        seconds=round(seconds, 3),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions=_versions(),
-    )
+    hashes = provenance.weights_sha256, provenance.corpus_sha256, provenance.inputs_sha256
+    return *hashes, provenance.config, provenance.versions
 
 
 def _corpus_sha256(lab: Lab) -> str | None:
     """The hash recorded when the run began; the corpus itself need not be there any more."""
     recorded = lab.run_config.get("corpus_sha256")
     return recorded if isinstance(recorded, str) else None
+
+
+def _inputs_sha256(paths: Sequence[Path]) -> str | None:
+    """One hash over the files a study reads beside weights and corpus; None where it reads none."""
+    if not paths:
+        return None
+    return sha256_of("".join(sha256_of(path.read_bytes()) if path.is_file() else "-" for path in paths).encode())
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _versions() -> dict[str, str]:

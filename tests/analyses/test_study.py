@@ -139,6 +139,18 @@ def test_a_saved_result_is_reused_until_weights_or_config_change(
     assert calls[3:] == [2.0]
 
 
+def test_a_result_is_not_reused_when_a_file_the_study_reads_has_changed(
+    toy: str, checkpoints: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = tmp_path / "metrics.jsonl"
+    log.write_text("1\n")
+    monkeypatch.setattr(toy_study, "inputs", lambda subject, config: [log], raising=False)
+    first = study.run_study(toy, "tiny@8")
+    assert study.run_study(toy, "tiny@8").provenance == first.provenance
+    log.write_text("1\n2\n")
+    assert study.run_study(toy, "tiny@8").provenance.inputs_sha256 != first.provenance.inputs_sha256
+
+
 def test_a_study_of_no_run_lives_beside_the_runs(toy: str, tmp_path: Path) -> None:
     saved = study.run_study(toy, None, runs=tmp_path / "runs")
     assert saved.path.parent == tmp_path / "runs" / "_studies" / "toy"
