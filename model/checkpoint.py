@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,33 +25,17 @@ from torch import Tensor
 
 from model.config import GPTConfig
 from model.errors import CheckpointError, ConfigError
-from model.files import atomic_folder, clean_leftovers, clear_os_errors, read_bytes, read_json, sha256_of, write_json
+from model.files import atomic_folder, clean_leftovers, clear_os_errors, sha256_of, write_json
 from model.gpt import GPT
+from model.manifest import ADVICE, MANIFEST, Manifest, read_manifest, sealed, verified_content
 from model.settings import from_plain, to_plain
 
-FORMAT = 1
-WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
 STATE_TENSORS, STATE_RECORD = "train_state.safetensors", "train_state.json"
 _STEP = re.compile(r"step-(\d{8,})")
 
 TrainState = tuple[Mapping[str, Tensor], Mapping[str, Any]]
 """What training needs besides the weights to go on: tensors, and plain data."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """What a checkpoint says about itself."""
-
-    step: int
-    """Optimizer steps taken; 0 is the initialisation."""
-    tokens_seen: int
-    """Tokens trained on up to here."""
-    weights_sha256: str
-    """Hash of the weights, as `weights_sha256` computes it."""
-    files: dict[str, str]
-    """SHA-256 of every file, by name."""
-    extra: dict[str, Any]
-    """Whatever else the writer wanted to keep."""
 
 
 def checkpoint_path(run_dir: Path, step: int) -> Path:
@@ -97,7 +81,7 @@ def save_checkpoint(
     with atomic_folder(path, CheckpointError) as folder:
         for name, content in files.items():
             (folder / name).write_bytes(content)
-        (folder / MANIFEST).write_bytes(_json_bytes(_sealed(manifest)))
+        (folder / MANIFEST).write_bytes(_json_bytes(sealed(manifest)))
     return path
 
 
@@ -109,7 +93,7 @@ def load_checkpoint(path: Path, device: str | torch.device = "cpu") -> GPT:
     """
     manifest = read_manifest(path)
     try:
-        config = from_plain(GPTConfig, json.loads(_verified(path, CONFIG, manifest)))
+        config = from_plain(GPTConfig, json.loads(verified_content(path, CONFIG, manifest)))
     except (ConfigError, ValueError) as fault:
         raise CheckpointError(f"The model of {path} cannot be built by this version. {fault}") from None
     tensors = _tensors(path, WEIGHTS, manifest)
@@ -126,7 +110,7 @@ def load_train_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | N
     manifest = read_manifest(path)
     if STATE_RECORD not in manifest.files:
         return None
-    return _tensors(path, STATE_TENSORS, manifest), json.loads(_verified(path, STATE_RECORD, manifest))
+    return _tensors(path, STATE_TENSORS, manifest), json.loads(verified_content(path, STATE_RECORD, manifest))
 
 
 def drop_train_state(path: Path) -> None:
@@ -137,7 +121,7 @@ def drop_train_state(path: Path) -> None:
     manifest = read_manifest(path)
     kept = {name: digest for name, digest in manifest.files.items() if name not in (STATE_TENSORS, STATE_RECORD)}
     if kept != manifest.files:
-        write_json(path / MANIFEST, _sealed(replace(manifest, files=kept)))
+        write_json(path / MANIFEST, sealed(replace(manifest, files=kept)))
     with clear_os_errors("removed", path, CheckpointError):
         for name in (STATE_TENSORS, STATE_RECORD):
             (path / name).unlink(missing_ok=True)
@@ -147,24 +131,8 @@ def verify_checkpoint(path: Path) -> Manifest:
     """Check every file of a checkpoint against its manifest, and return that; a fault is a `CheckpointError`."""
     manifest = read_manifest(path)
     for name in manifest.files:
-        _verified(path, name, manifest)
+        verified_content(path, name, manifest)
     return manifest
-
-
-def read_manifest(path: Path) -> Manifest:
-    """What the checkpoint says about itself, after checking that the manifest is the one that was written."""
-    if not path.is_dir():
-        raise CheckpointError(f"There is no checkpoint at {path}.")
-    if not (path / MANIFEST).is_file():
-        raise CheckpointError(f"The checkpoint {path} is incomplete: {MANIFEST} is missing. {_ADVICE}")
-    sealed = read_json(path / MANIFEST, CheckpointError)
-    try:
-        manifest = Manifest(**{key: value for key, value in sealed.items() if key not in ("format", "seal")})
-        if sealed["seal"] == _sealed(manifest)["seal"]:
-            return manifest
-    except (AttributeError, KeyError, TypeError):
-        pass  # not the content of a manifest: said below
-    raise CheckpointError(f"The checkpoint {path} is damaged: {MANIFEST} is not as it was written. {_ADVICE}")
 
 
 def stored_weights(gpt: GPT) -> dict[str, Tensor]:
@@ -190,9 +158,6 @@ def weights_sha256(gpt: GPT) -> str:
     return _hash_of(stored_weights(gpt))
 
 
-_ADVICE = "Use another checkpoint of the run, or restore this one from a copy."
-
-
 def _hash_of(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
@@ -200,12 +165,6 @@ def _hash_of(tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _sealed(manifest: Manifest) -> dict[str, Any]:
-    """The manifest as plain data, with a hash of itself."""
-    content = {"format": FORMAT, **vars(manifest)}
-    return {**content, "seal": sha256_of(json.dumps(content, sort_keys=True).encode())}
 
 
 def _json_bytes(value: Any) -> bytes:
@@ -220,22 +179,12 @@ def _tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     return safetensors.torch.save(copies)
 
 
-def _verified(path: Path, name: str, manifest: Manifest) -> bytes:
-    """The content of a file, which is what the manifest says it is."""
-    if not (path / name).is_file():
-        raise CheckpointError(f"The checkpoint {path} is incomplete: {name} is missing. {_ADVICE}")
-    content = read_bytes(path / name, CheckpointError)
-    if sha256_of(content) != manifest.files.get(name):
-        raise CheckpointError(f"The checkpoint {path} is damaged: {name} was altered or cut short. {_ADVICE}")
-    return content
-
-
 def _tensors(path: Path, name: str, manifest: Manifest) -> dict[str, Tensor]:
     # Parsed from the very bytes that were hashed, so that nothing can change in between.
     try:
-        return safetensors.torch.load(_verified(path, name, manifest))
+        return safetensors.torch.load(verified_content(path, name, manifest))
     except SafetensorError:
-        raise CheckpointError(f"The checkpoint {path} holds no tensors in {name}. {_ADVICE}") from None
+        raise CheckpointError(f"The checkpoint {path} holds no tensors in {name}. {ADVICE}") from None
 
 
 def _check_fit(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path) -> None:

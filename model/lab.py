@@ -19,11 +19,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from model.checkpoint import checkpoint_path, checkpoint_steps, load_checkpoint, read_manifest, weights_sha256
+from model.checkpoint import checkpoint_path, checkpoint_steps, load_checkpoint, weights_sha256
 from model.config import GPTConfig
 from model.errors import CheckpointError, InputError, UnknownNameError, closest
 from model.files import read_bytes, read_json
 from model.gpt import GPT
+from model.manifest import read_manifest
 from model.settings import from_plain
 from model.tokenizer import Tokenizer, Tokens, load_tokenizer
 from model.training import eval_rows

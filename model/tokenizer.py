@@ -22,12 +22,9 @@ from torch import Tensor
 
 from model.errors import CheckpointError, InputError
 from model.files import read_json, write_json
+from model.token_bytes import BOS_TEXT, N_BYTES, bytes_of_vocabulary, printable
 
 FORMAT = 1
-BOS_TEXT = "<bos>"
-"""How BOS is printed; a token whose own text is `<bos>` is printed escaped."""
-N_BYTES = 256
-
 Tokens = Sequence[int] | Integer[np.ndarray, "..."] | Integer[Tensor, "..."]
 """Token ids: any sequence of numbers, an array, or a tensor of any shape."""
 
@@ -174,7 +171,7 @@ class BPETokenizer(Tokenizer):
         self.definition = definition
         """The tokenizer in the `tokenizers` library's own JSON."""
         self._backend = Backend.from_str(definition)
-        super().__init__(_bytes_of_vocabulary(self._backend.get_vocab()))
+        super().__init__(bytes_of_vocabulary(self._backend.get_vocab()))
 
     @classmethod
     def train(cls, text: str | Iterable[str], d_vocab: int) -> BPETokenizer:
@@ -230,28 +227,6 @@ _BUILDERS = {
 }
 
 
-def printable(raw: bytes) -> str:
-    r"""Bytes as a printable string from which they can be told again.
-
-    >>> print(printable(b"a\n\\\xff"), printable("\u00e9".encode()))
-    a\n\\\xff é
-    """
-    if raw == BOS_TEXT.encode():
-        return "\\x3cbos>"
-    return "".join(_printable_character(c) for c in raw.decode(errors="surrogateescape"))
-
-
-def _printable_character(character: str) -> str:
-    if character in _ESCAPES:
-        return _ESCAPES[character]
-    if character.isprintable():
-        return character
-    return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
-
-
-_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-
-
 def _utf8(text: str) -> bytes:
     try:
         return text.encode()
@@ -264,16 +239,3 @@ def _utf8(text: str) -> bytes:
 
 def _texts(text: str | Iterable[str]) -> Iterable[str]:
     return [text] if isinstance(text, str) else text
-
-
-def _bytes_of_vocabulary(vocabulary: dict[str, int]) -> list[bytes]:
-    """The bytes of each token of a byte-level vocabulary, by id.
-
-    The library writes each byte as a visible character: itself where it is a printable Latin-1 character, else one from
-    U+0100 on, in order (Radford et al. 2019, `bytes_to_unicode`).
-    """
-    visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    hidden = [value for value in range(N_BYTES) if value not in visible]
-    byte_of = {chr(value): value for value in visible} | {chr(N_BYTES + i): value for i, value in enumerate(hidden)}
-    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
-    return [bytes(byte_of[character] for character in token) for token in tokens]

@@ -1,0 +1,44 @@
+"""The bytes behind a token: how they are printed, and how byte-level vocabularies spell them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+BOS_TEXT = "<bos>"
+"""How BOS is printed; a token whose own text is `<bos>` is printed escaped."""
+N_BYTES = 256
+
+
+def printable(raw: bytes) -> str:
+    r"""Bytes as a printable string from which they can be told again.
+
+    >>> print(printable(b"a\n\\\xff"), printable("\u00e9".encode()))
+    a\n\\\xff é
+    """
+    if raw == BOS_TEXT.encode():
+        return "\\x3cbos>"
+    return "".join(_printable_character(c) for c in raw.decode(errors="surrogateescape"))
+
+
+def _printable_character(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable():
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
+
+
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def bytes_of_vocabulary(vocabulary: Mapping[str, int]) -> list[bytes]:
+    """The bytes of each token of a byte-level vocabulary, by id.
+
+    The library writes each byte as a visible character: itself where it is a printable Latin-1 character, else one from
+    U+0100 on, in order (Radford et al. 2019, `bytes_to_unicode`).
+    """
+    visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    hidden = [value for value in range(N_BYTES) if value not in visible]
+    byte_of = {chr(value): value for value in visible} | {chr(N_BYTES + i): value for i, value in enumerate(hidden)}
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    return [bytes(byte_of[character] for character in token) for token in tokens]
