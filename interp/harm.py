@@ -24,8 +24,8 @@ from model.sites import Tap
 if TYPE_CHECKING:
     from model.gpt import GPT
 
-Ticked = Callable[[], None]
-"""Called after each batch of each ablation; may raise to stop the work."""
+Counted = Callable[[int, int], None]
+"""Called as counted(runs done, runs in all) after each batch of each ablation; may raise to stop the work."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,7 +53,7 @@ def measure_harms(
     *,
     means: Means | None = None,
     batch_size: int = 32,
-    ticked: Ticked | None = None,
+    counted: Counted | None = None,
 ) -> Harms:
     """Run `tokens` intact and under each ablation (a set of places replaced together); float64 on the CPU.
 
@@ -63,15 +63,17 @@ def measure_harms(
     require_next_token(gpt)
     require_deterministic(gpt)
     prepared = [_prepare(gpt, places, means) for places in ablations]
-    clean, ablated = [], []
-    for batch in tokens.to(gpt.device).split(batch_size):
+    batches = tokens.to(gpt.device).split(batch_size)
+    clean, ablated, done = [], [], 0
+    for batch in batches:
         logits, streams = _clean_run(gpt, batch, {layer for layer, _ in prepared})
         clean.append(_outcomes(logits, batch, outcomes))
         rows = []
         for layer, edits in prepared:
             rows.append(_outcomes(_resume(gpt, streams[layer], layer, edits), batch, outcomes))
-            if ticked is not None:
-                ticked()
+            done += 1
+            if counted is not None:
+                counted(done, len(batches) * len(prepared))
         ablated.append(
             torch.stack(rows, dim=1) if rows else torch.empty(len(batch), 0, len(outcomes), dtype=torch.float64)
         )

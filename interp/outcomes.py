@@ -56,9 +56,10 @@ class Outcome:
 
 def token_losses(logits: Float[Tensor, "batch pos d_vocab"], tokens: Tokens) -> Float[Tensor, "batch target"]:
     """Next-token cross-entropy in nats: column t is the loss of predicting token t+1. At least fp32."""
-    predictions = logits[:, :-1]
+    predictions = logits[:, :-1].flatten(0, 1)
     predictions = predictions if predictions.dtype == torch.float64 else predictions.float()
-    return functional.cross_entropy(predictions.mT, tokens[:, 1:], reduction="none")
+    losses = functional.cross_entropy(predictions, tokens[:, 1:].flatten(), reduction="none")
+    return losses.view(len(tokens), -1)
 
 
 def every_target(tokens: Tokens) -> Mask:

@@ -85,16 +85,12 @@ def test_the_batch_size_changes_no_number(tokens: Tensor):
 
 
 def test_progress_is_told_once_for_each_ablation_of_each_batch(tokens: Tensor):
-    ticks: list[None] = []
+    told: list[tuple[int, int]] = []
+    ablations = [parse_places("L0H1:zero"), parse_places("L1H1:zero")]
     measure_harms(
-        model(),
-        tokens,
-        [parse_places("L0H1:zero"), parse_places("L1H1:zero")],
-        (TEXT,),
-        batch_size=4,
-        ticked=lambda: ticks.append(None),
+        model(), tokens, ablations, (TEXT,), batch_size=4, counted=lambda done, total: told.append((done, total))
     )
-    assert len(ticks) == 4
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 def test_nothing_stays_behind_when_an_outcome_raises(tokens: Tensor):

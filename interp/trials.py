@@ -1,0 +1,157 @@
+"""What an ablation is tried on: sequences to measure, and others of the same kind to take means from.
+
+Three draws that share no sequence: *discovery*, on which heads are chosen; *measured*, on which they are ablated; and
+*reference*, which the means and the unigram come from. So no head is judged on the sequences that singled it out, and
+no replacement knows the sequence it is put in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.ablation import Means, mean_activations
+from interp.harm import Counted, Harms, measure_harms
+from interp.outcomes import NEW_TOKEN, TEXT, Outcome, copy_outcome, first_copy_outcome, unigram_loss
+from interp.places import Intervention, Place
+from interp.stimuli import check_period, longest_period, repeated_tokens
+from model.errors import InputError
+
+if TYPE_CHECKING:
+    from model.gpt import GPT
+    from model.lab import Lab
+
+Tokens = Int[Tensor, "sequence pos"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trial:
+    """Sequences of one kind, in disjoint draws, with what is asked of them."""
+
+    kind: str
+    """What the sequences are, in words."""
+
+    outcomes: tuple[Outcome, ...]
+    """What is measured on them."""
+
+    scales: tuple[float, ...]
+    """For each outcome, the loss of a model that knows token frequencies only, in nats."""
+
+    measured: Tokens
+    reference: Tokens
+
+    def means_of(self, gpt: GPT, places: Sequence[Place]) -> Means | None:
+        """What is on average where `places` are, over the reference sequences; None where no place takes a mean."""
+        averaged = [place for place in places if place.intervention is not Intervention.ZERO]
+        if not averaged:
+            return None
+        source = f"{len(self.reference)} other sequences of {self.kind}"
+        return mean_activations(gpt, self.reference, source=source, places=averaged)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bench:
+    """A model with the trials it is measured on and the means for each of them."""
+
+    checkpoint: str
+    """Which model, as RUN@STEP."""
+
+    gpt: GPT
+    trials: tuple[Trial, ...]
+    means: tuple[Means | None, ...]
+
+    @classmethod
+    def of(cls, lab: Lab, trials: tuple[Trial, ...], places: Sequence[Place]) -> Bench:
+        """The bench for ablations of `places`, or of others in the same layers."""
+        means = tuple(trial.means_of(lab.gpt, places) for trial in trials)
+        return cls(checkpoint=f"{lab.name}@{lab.step}", gpt=lab.gpt, trials=trials, means=means)
+
+    def harms(self, trial: Trial, ablations: Sequence[Sequence[Place]], counted: Counted | None = None) -> Harms:
+        """Run the ablations on the measured sequences of one of the trials."""
+        means = self.means[self.trials.index(trial)]
+        return measure_harms(self.gpt, trial.measured, ablations, trial.outcomes, means=means, counted=counted)
+
+    def trial_of(self, metric: str) -> tuple[Trial, int]:
+        """The trial that measures an outcome, and which of its outcomes it is."""
+        named = (
+            (trial, row) for trial in self.trials for row, each in enumerate(trial.outcomes) if each.name == metric
+        )
+        return next(named)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CopyTask:
+    """Repeated random tokens at one period: three draws by one seed."""
+
+    period: int
+    d_vocab: int
+    bos: int | None
+    n_sequences: int
+    seed: int
+
+    @cached_property
+    def discovery(self) -> Tokens:
+        """The sequences on which heads are found."""
+        return self._draw(0)
+
+    @cached_property
+    def trial(self) -> Trial:
+        """The sequences on which heads are ablated. Random tokens are uniform: no unigram beats ln of their number."""
+        ignorance = math.log(self.d_vocab - (self.bos is not None))
+        return Trial(
+            kind=f"random tokens repeated after {self.period}",
+            outcomes=(copy_outcome(self.period), first_copy_outcome(self.period)),
+            scales=(ignorance, ignorance),
+            measured=self._draw(1),
+            reference=self._draw(2),
+        )
+
+    def _draw(self, which: int) -> Tokens:
+        seed = 3 * self.seed + which
+        return repeated_tokens(self.n_sequences, self.period, self.d_vocab, seed=seed, bos=self.bos)
+
+
+def copy_task(lab: Lab, *, n_sequences: int, seed: int, period: int | None = None) -> CopyTask:
+    """The copying task for this model; without a period, one that its training never showed."""
+    bos = lab.tokenizer.bos
+    period = unseen_period(lab) if period is None else period
+    check_period(period, lab.config.n_ctx, bos=bos)
+    return CopyTask(period=period, d_vocab=lab.config.d_vocab, bos=bos, n_sequences=n_sequences, seed=seed)
+
+
+def unseen_period(lab: Lab) -> int:
+    """The longest period that fits; where training showed it, the longest below those it showed.
+
+    Where training showed them all, the longest.
+    """
+    longest = longest_period(lab.config.n_ctx, bos=lab.tokenizer.bos)
+    longest = min(longest, lab.config.d_vocab - (lab.tokenizer.bos is not None))
+    data = lab.run_config.get("config", {}).get("data", {})
+    if longest <= data.get("max_period", 0):
+        below = data.get("min_period", 0) - 1
+        return min(longest, below) if below >= 2 else longest
+    return longest
+
+
+def text_trial(lab: Lab, *, n_sequences: int, seed: int) -> Trial:
+    """Held-out rows of the run in a random order: half for reference, half to measure, up to `n_sequences` of each."""
+    rows = lab.eval_tokens.cpu()
+    if len(rows) < 4:
+        raise InputError(
+            f"{lab.name} has {len(rows)} held-out rows, too few to take means from some and measure on others; "
+            "train with train.eval_sequences of at least 4."
+        )
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+    half = len(rows) // 2
+    reference, measured = rows[order[:half][:n_sequences]], rows[order[half:][:n_sequences]]
+    outcomes = (TEXT, NEW_TOKEN)
+    d_vocab = lab.config.d_vocab
+    scales = tuple(unigram_loss(measured, reference, d_vocab=d_vocab, outcome=each) for each in outcomes)
+    return Trial(kind="held-out text", outcomes=outcomes, scales=scales, measured=measured, reference=reference)

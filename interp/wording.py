@@ -1,0 +1,61 @@
+"""Effects in words, the same in the command, the report and the dashboard; a sentence denies what was not found."""
+
+from __future__ import annotations
+
+from interp.effects import AblationEffect, Control, OutcomeEffect
+
+
+def effect_sentences(effect: AblationEffect, *, floor: float = 0.05) -> tuple[str, ...]:
+    """What an ablation did, with n, seed and checkpoint, its control, and its effect on text.
+
+    A harm whose interval holds zero, or that is smaller than `floor` nats, is called no effect.
+    """
+    n, seed = effect.harm.n, effect.seed
+    where = f"{effect.checkpoint}, n = {n} sequences, seed {seed}"
+    lines = [f"With {effect.places} ablated, {harm_phrase(effect.effect, floor=floor)} ({where})."]
+    lines.append(f"Control: {control_phrase(effect.control)}.")
+    if effect.metric != "text_loss":
+        lines.append(f"At the same time {harm_phrase(effect.text, floor=floor)} (n = {effect.text.harm.n}).")
+    if effect.metric != "new_token_loss":
+        lines.append(f"And {harm_phrase(effect.new_token, floor=floor)} (n = {effect.new_token.harm.n}).")
+    if effect.means:
+        lines.append(f"Means come from {' and '.join(effect.means)}.")
+    return tuple(lines)
+
+
+def is_effect(outcome: OutcomeEffect, floor: float) -> bool:
+    """Whether the interval leaves out zero and the mean is at least `floor` nats, in either direction."""
+    return outcome.harm.excludes(0.0) and abs(outcome.harm.mean) >= floor
+
+
+def harm_phrase(outcome: OutcomeEffect, *, floor: float) -> str:
+    """As in "the loss on held-out text rises by 0.61 nats [0.55, 0.66], from 1.20 to 1.81"."""
+    if not is_effect(outcome, floor):
+        return f"the {outcome.meaning} does not change by {floor:g} nats or more: {nats(outcome)}"
+    verb = "rises" if outcome.harm.mean > 0 else "falls"
+    phrase = f"the {outcome.meaning} {verb} by {nats(outcome)}, from {outcome.clean:.2f} to {outcome.ablated:.2f}"
+    return phrase + ("" if outcome.share is None else f" ({share_phrase(outcome.share)})")
+
+
+def nats(outcome: OutcomeEffect) -> str:
+    """The harm with its interval, such as "0.61 nats [0.55, 0.66]"."""
+    harm = outcome.harm
+    sign = -1 if is_effect(outcome, 0.0) and harm.mean < 0 else 1
+    low, high = sorted((sign * harm.low, sign * harm.high))
+    return f"{sign * harm.mean:.2f} nats [{low:.2f}, {high:.2f}]"
+
+
+def share_phrase(share: float) -> str:
+    """As in "14% of the model's advantage over token frequencies"."""
+    return f"{abs(share):.0%} of the model's advantage over token frequencies"
+
+
+def control_phrase(control: Control) -> str:
+    """How matched sets fared, or why there are none."""
+    if control.p is None or control.median is None or control.largest is None:
+        return control.note
+    smallest = ", the smallest that so few sets allow" if control.p == control.smallest_p else ""
+    return (
+        f"{control.note} cost {control.median:.2f} nats (median) and at most {control.largest:.2f} "
+        f"(p = {control.p:.2g}{smallest})"
+    )

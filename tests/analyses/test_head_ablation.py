@@ -1,0 +1,221 @@
+"""The head-ablation study finds a planted circuit, denies everything about a random model, and survives saving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from analyses import head_ablation
+from analyses.head_ablation import Config, Result
+from analyses.head_ablation_figure import control_rows, draw, map_rows, ranking_rows, set_rows
+from analyses.records import decode, encode, same
+from analyses.study import run_study
+from interp.head_roles import RoleRule
+from interp.places import Intervention
+from model import GPT
+from model.config import Norm
+from model.errors import ConfigError
+from model.lab import Lab
+from tests import planted
+from tests.planted_run import planted_lab
+
+CONFIG = Config(n_sequences=16)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    return planted_lab(tmp_path_factory.mktemp("runs") / "planted")
+
+
+@pytest.fixture(scope="module")
+def result(lab: Lab) -> Result:
+    return head_ablation.run(lab, CONFIG)
+
+
+def test_the_planted_heads_are_the_ones_that_copying_needs(result: Result):
+    harm = result.single("copy_loss").harm.mean
+    needed = {planted.PREVIOUS_HEAD, planted.INDUCTION_HEAD}
+    for intervention in harm:
+        assert {(layer, index) for layer, index in (intervention > 1).nonzero().tolist()} == needed
+        assert (intervention.flatten().sort().values[:-2] == 0).all()
+
+
+def test_the_planted_heads_are_found_confirmed_and_ablated_together(result: Result):
+    induction, previous = result.set_of("induction"), result.set_of("previous-token")
+    assert induction is not None
+    assert previous is not None
+    assert (induction.heads, previous.heads) == (("L1H2",), ("L0H1",))
+    assert result.confirmation.induction_heads == result.discovery.induction_heads
+    assert induction.effect.harm.low > 2.5
+    assert induction.effect.control.largest == 0
+
+
+def test_step_0_stands_beside_and_shows_no_effect(result: Result):
+    for ablated in result.sets:
+        assert ablated.at_step_zero is not None
+        assert abs(ablated.at_step_zero.harm.mean) < 0.05
+
+
+def test_every_finding_on_the_planted_circuit_is_affirmed_with_its_numbers(result: Result):
+    found = head_ablation.findings(result)
+    assert all(finding.found for finding in found)
+    for finding in found:
+        assert "planted@8" in finding.sentence
+        assert "n = 1" in finding.sentence
+        assert "seed 0" in finding.sentence
+    induction = found[2].sentence
+    assert "the induction head L1H2 replaced by the mean" in induction
+    assert "all 3 other sets with as many heads in each layer" in induction
+    assert "p = 0.25, the smallest that so few sets allow" in induction
+    assert "at step 0 the same cost 0.00 nats" in induction
+
+
+def random_model(**changes: Any) -> GPT:
+    return GPT(planted.induction_model().config.varied(**changes), seed=9)
+
+
+@pytest.mark.parametrize("changes", [{}, {"embed_std": 1.0}, {"norm": Norm.POST, "embed_std": 1.0}])
+def test_a_random_model_is_denied_every_finding(changes: dict[str, Any], tmp_path: Path):
+    lab = planted_lab(tmp_path / "random", random_model(**changes))
+    found = head_ablation.findings(head_ablation.run(lab, CONFIG))
+    assert len(found) >= 4
+    assert not any(finding.found for finding in found)
+    text = " ".join(finding.sentence for finding in found)
+    assert "The model does not copy" in text
+    assert "No head is an induction head by the rule" in text
+
+
+def test_a_random_model_whose_heads_pass_a_lax_rule_is_still_denied(tmp_path: Path):
+    """Sets of arbitrary heads are ablated, and the text says that nothing rests on them."""
+    lab = planted_lab(tmp_path / "random", random_model(embed_std=1.0))
+    lax = Config(n_sequences=16, rule=RoleRule(least_score=0.0, times_chance=0.0, times_reordered=0.0))
+    result = head_ablation.run(lab, lax)
+    assert result.set_of("induction") is not None
+    found = head_ablation.findings(result)
+    assert not any(finding.found for finding in found)
+    assert "no other set has as many heads in each layer" in found[2].sentence  # every head passes: nothing to match
+    assert "the model does not copy, so this is no evidence" in found[2].sentence
+    draw(result)
+
+
+def test_two_induction_heads_are_ablated_together_and_sets_with_one_of_them_are_controls(tmp_path: Path):
+    gpt = planted.induction_model()
+    attention = gpt.layers[1].attn
+    for name in ("W_Q", "W_K", "W_V", "W_O"):
+        getattr(attention, name)[1] = getattr(attention, name)[2]
+    result = head_ablation.run(planted_lab(tmp_path / "twin", gpt), CONFIG)
+    induction = result.set_of("induction")
+    assert induction is not None
+    assert induction.heads == ("L1H1", "L1H2")
+    assert induction.effect.control.n_possible == 5
+    assert induction.effect.control.shared.tolist().count(1) == 4
+    assert result.single("copy_loss").harm.mean[:, 1].abs().max() < 1e-6  # alone, each is stood in for by its twin
+    assert induction.effect.harm.mean > 3
+    assert head_ablation.findings(result)[2].found
+
+
+def test_a_set_that_costs_no_more_than_other_sets_is_not_credited(result: Result):
+    induction = result.sets[0]
+    control = replace(induction.effect.control, harm=induction.effect.control.harm + 10, p=1.0)
+    doubted = replace(induction, effect=replace(induction.effect, control=control))
+    finding = head_ablation.findings(replace(result, sets=(doubted, *result.sets[1:])))[2]
+    assert not finding.found
+    assert "Other sets cost as much, so the effect is not special to this head." in finding.sentence
+
+
+def test_a_set_without_an_effect_is_not_credited(result: Result):
+    """The induction head takes the place of a bystander: its ablation costs nothing."""
+    induction = result.sets[0]
+    nothing = tuple(
+        replace(each, harm=replace(each.harm, mean=0.0, low=0.0, high=0.0)) for each in induction.effect.outcomes
+    )
+    idle = replace(induction, effect=replace(induction.effect, outcomes=nothing))
+    finding = head_ablation.findings(replace(result, sets=(idle, *result.sets[1:])))[2]
+    assert not finding.found
+    assert "does not change by 0.05 nats or more" in finding.sentence
+    assert "So copying does not rest on this head." in finding.sentence
+
+
+def test_step_0_itself_has_no_earlier_step_beside_it(tmp_path: Path):
+    lab = planted_lab(tmp_path / "planted", step=0)
+    assert not any(finding.found for finding in head_ablation.findings(head_ablation.run(lab, CONFIG)))
+
+
+def test_the_table_holds_every_head_outcome_and_set_once(result: Result):
+    rows = head_ablation.table(result)
+    singles = rows[rows["what"] == "head"]
+    assert len(singles) == 8 * 2 * 3
+    assert not singles.duplicated(["heads", "intervention", "outcome"]).any()
+    assert set(rows["what"]) == {"head", "induction heads", "previous-token heads"}
+    sets = rows[rows["what"] != "head"]
+    assert len(sets) == 2 * 2 * 4
+    assert sets.loc[sets["outcome"] == "copy_loss", "control_p"].notna().all()
+
+
+def test_the_figure_draws_what_the_result_holds(result: Result):
+    ranking = ranking_rows(result)
+    assert ranking["head"].iloc[0] == "L0H1"
+    assert len(ranking) == 16
+    assert len(map_rows(result)) == 24
+    induction = result.set_of("induction")
+    assert induction is not None
+    assert set_rows(induction)["harm"].iloc[0] == induction.effect.harm.mean
+    assert len(control_rows(induction)) == 3
+    spec = draw(result).to_dict()
+    assert "all induction heads together 3.0" in spec["title"]["text"]
+
+
+def test_a_result_survives_being_saved(result: Result):
+    tree, tensors = encode(result)
+    back = decode(Result, tree, tensors)
+    assert same(back, result)
+    assert head_ablation.findings(back) == head_ablation.findings(result)
+    assert head_ablation.table(back).equals(head_ablation.table(result))
+
+
+def test_the_study_runs_saves_and_draws_by_name(lab: Lab):
+    told: list[tuple[int, int, str]] = []
+    saved = run_study(
+        "head-ablation",
+        f"{lab.path}@8",
+        ["n_sequences=8", "rule.least_score=0.3"],
+        progress=lambda *step: told.append(step),
+    )
+    assert saved.config.rule.least_score == 0.3
+    assert (saved.path / "figure.svg").read_text().startswith("<svg")
+    assert saved.provenance.step == 8
+    assert all(0 < done <= total for done, total, _ in told)
+    assert any("sets matched to the induction heads" in what for _, _, what in told)
+
+
+def test_the_same_seed_gives_the_same_result(lab: Lab, result: Result):
+    assert same(head_ablation.run(lab, CONFIG), result)
+
+
+def test_zero_and_mean_agree_in_sign_where_it_matters(result: Result):
+    harm = result.single("copy_loss").harm.mean
+    large = harm.abs() > 0.05
+    assert torch.equal(harm.sign()[0] * large[0], harm.sign()[1] * large[0])
+
+
+def test_too_few_sequences_are_refused():
+    with pytest.raises(ConfigError, match="n_sequences=1, n_controls=100 are too few"):
+        Config(n_sequences=1)
+
+
+def test_the_sets_hold_both_interventions_and_the_claim_is_on_the_mean(result: Result):
+    assert [each.intervention for each in result.sets] == [Intervention.MEAN, Intervention.ZERO] * 2
+    assert result.set_of("induction") is result.sets[0]
+
+
+@pytest.mark.parametrize("make", [head_ablation.table, head_ablation.figure, head_ablation.findings])
+def test_drawing_needs_no_model_and_changes_nothing(result: Result, make: Callable[[Result], Any]):
+    before, _ = encode(result)
+    make(result)
+    after, _ = encode(result)
+    assert before == after

@@ -1,0 +1,167 @@
+"""One ablation's effect: known on a planted circuit, held against matched sets, and said only where it is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from interp.effects import AblationEffect, Control, OutcomeEffect, ablate
+from interp.matched_places import matched_places
+from interp.places import Intervention, parse_places, print_places
+from interp.stats import Interval
+from interp.wording import control_phrase, effect_sentences, harm_phrase
+from model.config import GPTConfig
+from model.errors import InputError, UnknownNameError
+from model.lab import Lab
+from tests.planted_run import planted_lab
+
+CONFIG = GPTConfig(n_layers=2, n_heads=4, d_model=32, n_ctx=16, d_vocab=11)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    folder = tmp_path_factory.mktemp("runs") / "planted"
+    return planted_lab(folder)
+
+
+@pytest.fixture(scope="module")
+def induction(lab: Lab) -> AblationEffect:
+    return ablate(lab, "L1H2", n_sequences=16)
+
+
+def outcome(mean: float, low: float, high: float, *, clean: float = 1.0, scale: float = 5.0) -> OutcomeEffect:
+    interval = Interval(mean=mean, low=low, high=high, n=64, level=0.95, method="percentile")
+    return OutcomeEffect(name="copy_loss", meaning="loss on X", clean=clean, harm=interval, p=0.01, scale=scale)
+
+
+def control(*harms: float, p: float | None) -> Control:
+    return Control(
+        harm=torch.tensor(harms, dtype=torch.float64),
+        shared=torch.zeros(len(harms), dtype=torch.long),
+        n_possible=len(harms),
+        p=p,
+        note=f"all {len(harms)} other sets" if harms else "no control: there is none",
+    )
+
+
+def test_without_the_planted_induction_head_nothing_is_copied(induction: AblationEffect):
+    assert induction.effect.clean < 0.01
+    assert induction.harm.low > 2.5  # close to ln 19, the loss of knowing nothing
+    assert induction.effect.p < 0.01
+    assert induction.effect.share == pytest.approx(1.0, abs=0.1)
+
+
+def test_the_bystanders_are_the_control_and_cost_nothing(induction: AblationEffect):
+    assert induction.control.harm.tolist() == [0.0, 0.0, 0.0]
+    assert induction.control.p == induction.control.smallest_p == 0.25
+    assert induction.control.is_beaten
+
+
+def test_a_bystander_is_not_held_to_matter(lab: Lab):
+    effect = ablate(lab, "L1H3:zero", n_sequences=16)
+    assert (effect.harm.low, effect.harm.high) == (0.0, 0.0)
+    assert not effect.control.is_beaten
+    assert "does not change" in " ".join(effect_sentences(effect))
+    assert effect.means == ()
+
+
+def test_the_intervention_given_applies_where_the_place_states_none(lab: Lab):
+    effect = ablate(lab, "L0H1,L1H2:mean,L1H3", intervention="zero", n_sequences=4, n_controls=2)
+    assert effect.places == "L0H1:mean,L1H2:mean,L1H3:zero"
+    assert [source.split(" other")[0] for source in effect.means] == ["4", "4"]
+
+
+def test_every_outcome_is_measured_whatever_the_metric(lab: Lab):
+    effect = ablate(lab, "L1H2", metric="text_loss", n_sequences=8)
+    assert [each.name for each in effect.outcomes] == ["copy_loss", "first_copy_loss", "text_loss", "new_token_loss"]
+    assert effect.effect is effect.text
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_does_not(lab: Lab, induction: AblationEffect):
+    assert ablate(lab, "L1H2", n_sequences=16).harm == induction.harm
+    assert ablate(lab, "L1H2", n_sequences=16, seed=1).harm != induction.harm
+
+
+def test_what_cannot_be_asked_is_refused_before_any_work(lab: Lab):
+    with pytest.raises(UnknownNameError, match="no L7H0"):
+        ablate(lab, "L7H0")
+    with pytest.raises(UnknownNameError, match=r'no metric "loss"'):
+        ablate(lab, "L1H2", metric="loss")
+    with pytest.raises(InputError, match=r'no intervention "man"'):
+        ablate(lab, "L1H2", intervention="man")
+    with pytest.raises(InputError, match="period of 40 needs 81 positions"):
+        ablate(lab, "L1H2", period=40)
+
+
+def test_too_little_held_out_text_is_said(tmp_path: Path):
+    with pytest.raises(InputError, match="few has 3 held-out rows, too few"):
+        ablate(planted_lab(tmp_path / "few", n_rows=3), "L1H2", n_sequences=4)
+
+
+def test_matched_sets_keep_layers_and_interventions_and_share_what_they_say():
+    matched = matched_places(parse_places("L1H0:zero,L0H2:mean"), CONFIG, limit=100, seed=0)
+    assert len(matched.sets) == matched.n_possible == 4 * 4 - 1
+    for places, shared in zip(matched.sets, matched.shared, strict=True):
+        assert [(place.layer, place.intervention) for place in places] == [
+            (0, Intervention.MEAN),
+            (1, Intervention.ZERO),
+        ]
+        assert shared == sum(place.label in ("L1H0", "L0H2") for place in places)
+    assert "L0H2:mean,L1H0:zero" not in map(print_places, matched.sets)
+
+
+def test_memories_are_matched_with_memories():
+    matched = matched_places(parse_places("L1M3:zero,L1M4:zero"), CONFIG, limit=20, seed=0)
+    assert len(matched.sets) == 20
+    assert all(place.label.startswith("L1M") for places in matched.sets for place in places)
+    assert matched.note.startswith("20 random ones of the 8,127 other sets with as many memories")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("L1.attn:zero", "a whole sublayer has no equal"),
+        ("L1H1:zero,L1M3:zero", "heads and memories has no match"),
+        ("L1H0,L1H1,L1H2,L1H3:zero", "no other set has as many heads in each layer"),
+    ],
+)
+def test_where_no_matched_set_exists_it_is_said(text: str, why: str):
+    matched = matched_places(parse_places(text), CONFIG, limit=20, seed=0)
+    assert matched.sets == ()
+    assert why in matched.note
+
+
+def test_a_harm_within_its_interval_of_zero_or_below_the_floor_is_called_no_change():
+    for harm in (outcome(0.5, -0.1, 1.1), outcome(0.04, 0.03, 0.05)):
+        assert harm_phrase(harm, floor=0.05).startswith("the loss on X does not change by 0.05 nats or more")
+
+
+def test_a_harm_is_said_with_interval_ends_and_share():
+    assert harm_phrase(outcome(0.61, 0.55, 0.66), floor=0.05) == (
+        "the loss on X rises by 0.61 nats [0.55, 0.66], from 1.00 to 1.61 "
+        "(15% of the model's advantage over token frequencies)"
+    )
+    assert harm_phrase(outcome(-0.5, -0.6, -0.4, clean=6.0), floor=0.05) == (
+        "the loss on X falls by 0.50 nats [0.40, 0.60], from 6.00 to 5.50"
+    )
+
+
+def test_a_control_is_said_with_its_p_and_the_smallest_it_allows():
+    assert control_phrase(control(0.1, 0.2, 0.3, p=0.25)) == (
+        "all 3 other sets cost 0.20 nats (median) and at most 0.30 (p = 0.25, the smallest that so few sets allow)"
+    )
+    assert control_phrase(control(0.1, 0.2, 0.3, p=0.5)).endswith("(p = 0.5)")
+    assert control_phrase(control(p=None)) == "no control: there is none"
+    assert control(p=None).is_beaten is None
+
+
+def test_every_number_is_said_with_its_n_seed_and_checkpoint(induction: AblationEffect):
+    first, *rest = effect_sentences(induction)
+    assert first.startswith("With L1H2:mean ablated, the loss on the second copy of random tokens rises by")
+    assert first.endswith("(planted@8, n = 16 sequences, seed 0).")
+    assert any(line.startswith("Control: all 3 other sets") for line in rest)
+    assert rest[-1] == (
+        "Means come from 16 other sequences of random tokens repeated after 19 and 12 other sequences of held-out text."
+    )

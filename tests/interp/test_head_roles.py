@@ -1,0 +1,57 @@
+"""The rule that gives heads their roles finds the planted ones and no others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from interp.head_roles import RoleRule, find_head_roles
+from interp.stimuli import repeated_tokens
+from model.config import GPTConfig
+from model.gpt import GPT
+from tests import planted
+
+BOS = planted.D_VOCAB - 1
+RULE = RoleRule()
+
+
+def test_the_planted_heads_are_found_with_full_scores():
+    tokens = repeated_tokens(8, 15, planted.D_VOCAB, bos=BOS)
+    roles = find_head_roles(planted.induction_model(), tokens, period=15, rule=RULE)
+    assert roles.induction_heads == (planted.INDUCTION_HEAD,)
+    assert roles.previous_head == planted.PREVIOUS_HEAD
+    assert roles.induction[planted.INDUCTION_HEAD] == pytest.approx(1.0, abs=1e-4)
+    assert roles.reordered[planted.INDUCTION_HEAD] < 0.2
+
+
+def test_a_random_model_has_no_role():
+    gpt = GPT(GPTConfig(n_layers=2, n_heads=4, d_model=32, n_ctx=40, d_vocab=50), seed=1).eval()
+    roles = find_head_roles(gpt, repeated_tokens(8, 19, 50, bos=49), period=19, rule=RULE)
+    assert roles.induction_heads == ()
+    assert roles.previous_head is None
+
+
+def test_a_head_that_has_learned_a_distance_is_no_induction_head():
+    """It looks 14 tokens back whatever is there: a full stripe at period 15, re-ordered or not."""
+    gpt = planted.induction_model()
+    attention = gpt.layers[1].attn
+    n_ctx, distance = planted.N_CTX, 14
+    position = slice(planted.D_VOCAB, planted.D_VOCAB + n_ctx)
+    back = torch.diag(torch.ones(n_ctx - distance), -distance)
+    back[torch.arange(distance), torch.arange(distance)] = 1.0
+    head = planted.INDUCTION_HEAD[1]
+    attention.W_Q[head].zero_()
+    attention.W_K[head].zero_()
+    attention.W_Q[head][position] = 400.0 * back * attention.d_head**0.5
+    attention.W_K[head][position] = torch.eye(n_ctx)
+    roles = find_head_roles(gpt, repeated_tokens(8, 15, planted.D_VOCAB, bos=BOS), period=15, rule=RULE)
+    assert roles.induction[planted.INDUCTION_HEAD] > 0.9
+    assert roles.reordered[planted.INDUCTION_HEAD] > 0.9
+    assert roles.induction_heads == ()
+
+
+def test_a_score_below_the_rule_is_no_role():
+    tokens = repeated_tokens(8, 15, planted.D_VOCAB, bos=BOS)
+    strict = RoleRule(times_chance=100.0)
+    assert find_head_roles(planted.induction_model(), tokens, period=15, rule=strict).induction_heads == ()
+    assert str(strict).startswith("an induction score of at least 0.4 and 100 times chance")
