@@ -111,7 +111,7 @@ def _matrices(result: Result) -> Any:
     if cell >= _READABLE:
         layers.append(_numbers(base))
     return (
-        alt.layer(*layers, data=rows)
+        alt.layer(*layers, data=alt.InlineData(values=rows.to_dict("records")))  # no limit on rows
         .properties(width=cell * n_heads, height=cell * n_layers)
         .facet(
             row=alt.Row("kind:N", title=None, sort=list(_ROWS.values()), header=_header(angle=0, align="left")),

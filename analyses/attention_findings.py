@@ -92,10 +92,16 @@ def _on_text(result: Result, head: tuple[int, int]) -> list[Finding]:
     above = interval.low > measure.chance
     sentence = (
         f"On held-out text {_label(head)} puts {interval:.2f} of its attention on tokens that followed an earlier "
-        f"copy, {'more than' if above else 'no more than'} the {measure.chance:.2f} of even attention "
-        f"(n = {measure.intervals.n} rows, {result.run}@{result.step})."
+        f"copy, {'more than' if above else 'no more than'} the {measure.chance:.2f} of even attention"
+        f"{_rests(result, head)} (n = {measure.intervals.n} rows, {result.run}@{result.step})."
     )
     return [Finding(sentence=sentence, found=above)]
+
+
+def _rests(result: Result, head: tuple[int, int]) -> str:
+    """Where else its attention goes on text, if most of it goes to position 0."""
+    resting = 0.0 if result.text is None else float(result.text[Kind.FIRST].intervals.mean[head])
+    return f"; {resting:.2f} goes to position 0" if resting >= result.config.threshold else ""
 
 
 def _comparisons(result: Result, kind: Kind, head: tuple[int, int]) -> str:

@@ -28,10 +28,14 @@ from analyses.attention_readings import BY_CONTENT, Kind, Reading, read
 from analyses.attention_stimuli import Sequences, Stimulus, decisive, sequences_for, trained_periods
 from analyses.registry import Finding, Progress
 from interp.patterns import pattern_of
+from interp.stimuli import repeated_tokens
 from model.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from model.lab import Lab
+
+_DRAWN_PERIOD = 31
+"""Longest period of the example."""
 
 QUESTION = "Which heads attend to the previous token, to duplicates, or to what followed an earlier copy?"
 
@@ -93,7 +97,7 @@ class Result:
     at_step_zero: tuple[Reading, ...] | None
     """The same readings of the run's first checkpoint; None if this is it, or there is none."""
     example: Example
-    """The strongest induction head at the headline period."""
+    """The strongest induction head at the headline period, on one sequence."""
 
     @property
     def headline(self) -> Reading:
@@ -138,7 +142,7 @@ def run(subject: Lab, config: Config, *, progress: Progress | None = None) -> Re
         trained_periods=trained_periods(subject),
         readings=own,
         at_step_zero=None if first is None else readings(first),
-        example=_example(subject, own, shown),
+        example=_example(subject, own, config.seed),
     )
 
 
@@ -207,15 +211,17 @@ def _read(lab: Lab, sequences: Sequences, config: Config, step: int, total: int,
     return reading
 
 
-def _example(lab: Lab, readings: tuple[Reading, ...], shown: tuple[Sequences, ...]) -> Example:
-    main = decisive(readings)
-    tokens = shown[readings.index(main)].tokens[0]
+def _example(lab: Lab, readings: tuple[Reading, ...], seed: int) -> Example:
+    """The strongest induction head on one sequence, short enough to be drawn cell by cell."""
+    main, bos = decisive(readings), lab.tokenizer.bos
+    period = min(main.period or 0, _DRAWN_PERIOD)
+    tokens = repeated_tokens(1, period, lab.config.d_vocab, seed=seed, bos=bos)[0]
     mean = main[Kind.INDUCTION].intervals.mean
     layer, head = divmod(int(mean.argmax()), mean.shape[1])
     return Example(
         layer=layer,
         head=head,
-        period=main.period or 0,
+        period=period,
         tokens=tuple(lab.str_tokens(tokens)),
         pattern=pattern_of(lab.gpt, tokens, layer, head),
     )

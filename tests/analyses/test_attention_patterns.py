@@ -16,7 +16,7 @@ from analyses.attention_readings import BY_CONTENT, SHARES, Kind
 from analyses.attention_stimuli import Stimulus, choose_periods
 from analyses.records import decode, encode, same
 from analyses.study import load_result, run_study
-from model import GPT
+from model import GPT, GPTConfig
 from model.errors import ConfigError, InputError
 from model.lab import Lab
 from tests.planted import D_VOCAB, INDUCTION_HEAD, N_CTX, PREVIOUS_HEAD
@@ -190,6 +190,13 @@ def test_the_example_is_the_strongest_induction_heads_pattern(result: study.Resu
     assert len(example.tokens) == 39
     assert example.tokens[0] == "<bos>"
     torch.testing.assert_close(example.pattern.sum(-1), torch.ones(39))
+
+
+def test_a_model_of_many_heads_can_be_drawn(tmp_path: Path) -> None:
+    gpt = GPT(GPTConfig(n_layers=14, n_heads=16, d_model=32, n_ctx=N_CTX, d_vocab=D_VOCAB)).eval()
+    wide = study.run(planted_lab(tmp_path / "wide", gpt), study.Config(n_sequences=2, n_text=2, n_resamples=100))
+    assert len(matrix_rows(wide)) > 5000  # above Altair's limit for tables
+    assert study.figure(wide).to_dict()
 
 
 def test_running_it_changes_neither_weights_nor_logits(folder: Path) -> None:
