@@ -23,7 +23,10 @@ def _refuse_shadows(*names: str) -> None:
                 f"{found} shadows Cutaway's package `{name}` ({ours / name}), because Python looks there first. "
                 "Rename it, or start from another folder."
             )
-            raise SystemExit(sentence) if sys.argv[:1] == ["-m"] else ImportError(sentence)
+            if sys.argv[:1] != ["-m"]:
+                raise ImportError(sentence)
+            sys.stderr.write(f"{sentence}\n")
+            raise SystemExit(2)
 
 
 _refuse_shadows("model", "interp")

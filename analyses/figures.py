@@ -8,6 +8,7 @@ values in blue and orange with an exact neutral at zero.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,8 @@ def to_svg(chart: Any) -> str:
     import vl_convert
 
     version = ".".join(alt.SCHEMA_VERSION.split(".")[:2])
-    return vl_convert.vegalite_to_svg(themed(chart).to_dict(), vl_version=version, allowed_base_urls=[])
+    svg = vl_convert.vegalite_to_svg(themed(chart).to_dict(), vl_version=version, allowed_base_urls=[])
+    return _renumbered(svg)
 
 
 def save_svg(chart: Any, path: Path | str) -> Path:
@@ -125,6 +127,12 @@ def save_svg(chart: Any, path: Path | str) -> Path:
     path = Path(path)
     path.write_text(to_svg(chart), encoding="utf-8")
     return path
+
+
+def _renumbered(svg: str) -> str:
+    """Ids counted from 0; Vega counts over all that a process has drawn, so that equal charts would differ."""
+    names = {old: f"part{number}" for number, old in enumerate(re.findall(r'\bid="([^"]+)"', svg))}
+    return re.sub(r'(\bid="|url\(#|href="#)([^")]+)', lambda found: found[1] + names.get(found[2], found[2]), svg)
 
 
 def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

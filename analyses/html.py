@@ -48,11 +48,10 @@ def facts(pairs: Mapping[str, Any]) -> str:
 
 def table(rows: pd.DataFrame, *, limit: int = 60) -> str:
     """The first `limit` rows, numbers to four significant digits, and a line that says how many were left out."""
-    head = "".join(f"<th{_number_class(rows[name])}>{escape(str(name))}</th>" for name in rows.columns)
+    classes = [' class="number"' if dtype.kind in "iuf" else "" for dtype in rows.dtypes]
+    head = "".join(f"<th{kind}>{escape(str(name))}</th>" for kind, name in zip(classes, rows.columns, strict=True))
     body = "".join(
-        "<tr>"
-        + "".join(f"<td{_number_class(rows[name])}>{_cell(row[i])}</td>" for i, name in enumerate(rows.columns))
-        + "</tr>"
+        f"<tr>{''.join(f'<td{kind}>{_cell(value)}</td>' for kind, value in zip(classes, row, strict=True))}</tr>"
         for row in rows.head(limit).itertuples(index=False, name=None)
     )
     left_out = (
@@ -82,10 +81,6 @@ def inline_svg(svg: str, name: str, *, label: str = "") -> str:
     drawing = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", drawing)
     drawing = re.sub(r'((?:xlink:)?href)="#([^"]+)"', rf'\1="#{name}-\2"', drawing)
     return drawing.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
-
-
-def _number_class(column: pd.Series) -> str:
-    return ' class="number"' if column.dtype.kind in "iuf" else ""
 
 
 def _cell(value: Any) -> str:

@@ -160,7 +160,8 @@ def _training(report: Report, d_vocab: int, learned: Sequence[Finding]) -> str:
     svg = to_svg(training_curve.figure(report.metrics, d_vocab=d_vocab, name=report.name))
     seed = report.config["train"]["seed"]
     drawn = html.figure(svg, name="curve", reading=CURVE_READING, caption=f"One run, seed {seed}.")
-    return f'<section id="training"><h2>Did it learn?</h2>{html.findings_list(learned)}{drawn}</section>'
+    began = html.paragraphs(training_curve.start(report.metrics, d_vocab=d_vocab))
+    return f'<section id="training"><h2>Did it learn?</h2>{html.findings_list(learned)}{began}{drawn}</section>'
 
 
 def _study_section(name: str, said: Answers) -> str:

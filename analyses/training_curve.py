@@ -22,7 +22,6 @@ Row = Mapping[str, Any]
 LINES = {
     "loss": "training batch",
     "eval_loss": "held-out text",
-    "text_loss": "held-out text",
     "copy_loss": "second copy of random tokens",
     "first_copy_loss": "first copy of random tokens",
 }
@@ -46,24 +45,37 @@ def table(rows: Sequence[Row]) -> pd.DataFrame:
     return pd.DataFrame(long, columns=["step", "tokens", "what", "loss"])
 
 
-def findings(rows: Sequence[Row], *, d_vocab: int, name: str) -> tuple[Finding, ...]:
-    """Where the loss began and where it ended, both against ln V."""
-    losses = [(row["step"], row["tokens"], row["loss"]) for row in rows if row.get("loss") is not None]
+def start(rows: Sequence[Row], *, d_vocab: int) -> str:
+    """Where the loss began, against ln V: says whether the initial model preferred any tokens."""
+    losses = _losses(rows)
     if not losses:
-        return (
-            Finding(sentence=f"{name} has logged no loss, so nothing can be said about its training.", found=False),
-        )
-    uniform, (_, _, first), (step, tokens, last) = math.log(d_vocab), losses[0], losses[-1]
-    unbiased, learned = abs(first - uniform) <= START_TOLERANCE, uniform - last >= LEAST_GAIN
-    start = (
-        f"{name} began at {first:.3f} nats per token, {abs(first - uniform):.3f} {'from' if unbiased else 'away from'} "
-        f"ln V = {uniform:.3f} (V = {d_vocab})"
-        + (": it started by guessing evenly." if unbiased else ": it did not start by guessing evenly.")
+        return "No loss was logged."
+    uniform, (step, _, first) = math.log(d_vocab), losses[0]
+    gap = f"{abs(first - uniform):.3f} {'above' if first >= uniform else 'below'} ln V = {uniform:.3f} (V = {d_vocab})"
+    even = abs(first - uniform) <= START_TOLERANCE
+    says = "it began by guessing evenly" if even else "it did not begin by guessing evenly, so its initial weights lean"
+    return f"At step {step} the loss was {first:.3f} nats per token, {gap}: {says}."
+
+
+def findings(rows: Sequence[Row], *, d_vocab: int, name: str) -> tuple[Finding, ...]:
+    """Whether anything was learned: where the loss ended, against ln V."""
+    losses = _losses(rows)
+    if not losses:
+        return (Finding(sentence=f"{name} has logged no loss, so nothing can be said of its training.", found=False),)
+    uniform, (step, tokens, last) = math.log(d_vocab), losses[-1]
+    learned = uniform - last >= LEAST_GAIN
+    verdict = (
+        f"{uniform - last:.2f} below ln V = {uniform:.2f}."
+        if learned
+        else f"not {LEAST_GAIN} below ln V = {uniform:.2f}: it has not learned yet."
     )
-    end = f"After {step:,} steps ({tokens:,} tokens) its loss is {last:.3f} nats per token on the training batch, " + (
-        f"{uniform - last:.2f} below ln V." if learned else f"not {LEAST_GAIN} below ln V: it has not learned yet."
-    )
-    return Finding(sentence=start, found=unbiased), Finding(sentence=end, found=learned)
+    sentence = f"After {step:,} steps ({tokens:,} tokens) {name} has a loss of {last:.3f} nats per token, {verdict}"
+    return (Finding(sentence=sentence, found=learned),)
+
+
+def _losses(rows: Sequence[Row]) -> list[tuple[int, int, float]]:
+    """Step, tokens and training loss of every row that has one."""
+    return [(row["step"], row["tokens"], row["loss"]) for row in rows if row.get("loss") is not None]
 
 
 def figure(rows: Sequence[Row], *, d_vocab: int, name: str) -> Any:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analyses.report import gathered, write_report
+from analyses.report import answers, gathered, write_report
 from analyses.study import SavedResult, get_study, run_study
 from apps.console import remark, say
-from apps.progress import study_bar, training_bar
+from apps.progress import bar
 from model.presets import demo, demo_post
 from model.settings import with_settings
 from model.training.config import RunConfig
@@ -24,23 +24,19 @@ from model.training.loop import train
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A study to run: on which checkpoint, with which settings."""
+    """A study to run, and its settings."""
 
     study: str
-    step: int | None = None
-    """None means the last one."""
     settings: tuple[str, ...] = ()
 
 
 QUESTIONS = (
-    Question(study="attention-patterns", step=0),
     Question(study="attention-patterns"),
-    Question(study="head-ablation", step=0),
     Question(study="head-ablation"),
     Question(study="ffn-memories"),
     Question(study="gradient-flow"),
 )
-"""What is asked of the run; step 0 shows what the same numbers look like before training."""
+"""What is asked of the run's last checkpoint."""
 
 WITH_TWIN = ("initialization=false",)
 """Settings of gradient-flow on the pair; the sweep at initialization has been done for the run alone."""
@@ -72,8 +68,8 @@ def run_demo(
 def _trained(config: RunConfig, folder: Path, device: str) -> None:
     """A complete run in `folder`: used as it is, resumed or trained."""
     budget = f"{config.train.steps:,} steps of {config.tokens_per_step:,} tokens, seed {config.train.seed}"
-    with training_bar(folder.name) as bar:
-        summary = train(config, folder, resume=(folder / "run.json").exists(), device=device, progress=bar)
+    with bar(folder.name) as shown:
+        summary = train(config, folder, resume=(folder / "run.json").exists(), device=device, progress=shown)
     if summary.last_row:
         say(f"Trained {folder}: {budget}, {summary.seconds:.0f} s.")
     else:
@@ -81,19 +77,13 @@ def _trained(config: RunConfig, folder: Path, device: str) -> None:
 
 
 def _asked(question: Question, run: Path, device: str) -> SavedResult:
-    spec = str(run) if question.step is None else f"{run}@{question.step}"
-    with study_bar(question.study) as progress:
-        return run_study(question.study, spec, question.settings, device=device, progress=progress)
+    with bar(question.study) as shown:
+        return run_study(question.study, run, question.settings, device=device, progress=shown.on_progress)
 
 
 def _tell(results: Sequence[SavedResult]) -> None:
-    """The findings of each question's last checkpoint, in the order they were asked."""
-    last = {(saved.study, saved.provenance.config_hash): saved for saved in results}
-    said: set[str] = set()
-    for study in dict.fromkeys(saved.study for saved in results):
+    """What was found, study by study, each sentence once."""
+    for study, said in answers(results).items():
         say(f"\n{get_study(study).question}")
-        for saved in (each for each in last.values() if each.study == study):
-            for finding in saved.findings():
-                if finding.sentence not in said:
-                    say(f"  {'found    ' if finding.found else 'not found'}  {finding.sentence}")
-                said.add(finding.sentence)
+        for finding in said.findings():
+            say(f"  {'found    ' if finding.found else 'not found'}  {finding.sentence}")

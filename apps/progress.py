@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
-from apps.console import remark, stderr
+from apps.console import stderr
 
 
-def _bar() -> Progress:
+def _columns() -> Progress:
     return Progress(
         TextColumn("[bold]{task.description}"),
         BarColumn(bar_width=28),
@@ -24,40 +32,43 @@ def _bar() -> Progress:
     )
 
 
-class TrainingBar:
-    """What `model.training.train` calls: a bar that shows step, loss and speed."""
+class Bar:
+    """What training and studies call: a bar that shows how far, how long still, and what is new."""
 
     def __init__(self, bar: Progress, title: str) -> None:
         self._bar = bar
-        self._task = bar.add_task(title, total=None, news="")
+        self._title = title
+        self._task: TaskID | None = None
 
     def on_step(self, step: int, steps: int, row: Mapping[str, Any] | None = None) -> None:
         """`row` is a row of metrics.jsonl where one was written at this step."""
-        self._bar.update(self._task, completed=step, total=steps)
-        if row:
-            self._bar.update(self._task, news=_news(row))
+        self._show(step, steps, _news(row) if row else None)
+
+    def on_progress(self, done: int, total: int, text: str = "") -> None:
+        """What studies and ablations call."""
+        self._show(done, total, text)
 
     def message(self, text: str) -> None:
         """A line above the bar."""
-        if self._bar.console.is_terminal:
-            self._bar.console.print(text, markup=False)
-        else:
-            remark(text)
+        self._bar.console.print(text, style="dim", markup=False)
+
+    def _show(self, done: int, total: int, news: str | None) -> None:
+        if self._task is None:  # not before there is something to show: an error may come first
+            self._task = self._bar.add_task(self._title, total=total, news="")
+            self._bar.start()
+        self._bar.update(self._task, completed=done, total=total)
+        if news is not None:
+            self._bar.update(self._task, news=news)
 
 
 @contextmanager
-def training_bar(title: str) -> Iterator[TrainingBar]:
-    """A bar for one training run."""
-    with _bar() as bar:
-        yield TrainingBar(bar, title)
-
-
-@contextmanager
-def study_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar for one study: call it with (done, total, what)."""
-    with _bar() as bar:
-        task = bar.add_task(title, total=None, news="")
-        yield lambda done, total, text="": bar.update(task, completed=done, total=total, news=text)
+def bar(title: str) -> Iterator[Bar]:
+    """A bar for one piece of work."""
+    shown = _columns()
+    try:
+        yield Bar(shown, title)
+    finally:
+        shown.stop()
 
 
 def _news(row: Mapping[str, Any]) -> str:

@@ -64,7 +64,7 @@ def generate(
     device: Device = "auto",
 ) -> None:
     """Let a model go on from a prompt."""
-    from model import open_run
+    from model.lab import open_run
 
     lab = open_run(subject, device=device)
     tokens = lab.gpt.generate(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.options import Device, Json, Run, Settings
+from apps.commands.options import Device, Json, Run, Seed, Settings
 from apps.console import remark, say
-from apps.progress import study_bar
+from apps.progress import bar
 
 if TYPE_CHECKING:
     from analyses.study import SavedResult
@@ -38,8 +38,8 @@ def run(
     """Run a study on a checkpoint, save its result, and say what it found."""
     from analyses.study import run_everywhere
 
-    with study_bar(study) as progress:
-        results = run_everywhere(study, subject, settings, device=device, progress=progress, reuse=not fresh)
+    with bar(study) as shown:
+        results = run_everywhere(study, subject, settings, device=device, progress=shown.on_progress, reuse=not fresh)
     say(_as_json(results)) if as_json else _tell(results)
 
 
@@ -47,14 +47,20 @@ def ablate(
     subject: Run,
     places: Annotated[str, typer.Argument(metavar="PLACES", help="Such as L1H1,L1H3:mean or L0.ffn:zero.")],
     *,
-    metric: Annotated[
-        str, typer.Option("--metric", help="copy_loss, first_copy_loss, text_loss, new_token_loss.")
-    ] = "copy_loss",
+    metric: Annotated[str, typer.Option("--metric", help="The loss to hold against a control.")] = "copy_loss",
+    seed: Seed = 0,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Remove heads, memories or whole sublayers together, and say what it costs, with an interval and a control."""
-    raise NotImplementedError(subject, places, metric, device, as_json)
+    from apps.wording import effect_as_json, effect_in_words
+    from interp.effects import ablate as measured
+    from model.lab import open_run
+
+    with bar("ablate") as shown:
+        lab = open_run(subject, device)
+        effect = measured(lab, places, metric=metric, seed=seed, counted=shown.on_progress)
+    say(effect_as_json(effect) if as_json else effect_in_words(effect))
 
 
 def _tell(results: Sequence[SavedResult]) -> None:

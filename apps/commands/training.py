@@ -9,7 +9,7 @@ import typer
 
 from apps.commands.options import Device, Out, Seed, Settings
 from apps.console import remark, say
-from apps.progress import training_bar
+from apps.progress import bar
 
 
 def demo(*, out: Out = None, seed: Seed = 0, device: Device = "auto") -> None:
@@ -37,7 +37,7 @@ def train(
 
     config = recipe(what, settings)
     folder = out or default_folder(what)
-    with training_bar(folder.name) as bar:
-        summary = train_run(config, folder, resume=resume, device=device, progress=bar)
+    with bar(folder.name) as shown:
+        summary = train_run(config, folder, resume=resume, device=device, progress=shown)
     remark(f"{summary.steps:,} steps, {summary.tokens:,} tokens, {summary.seconds:.0f} s.")
     say(f"Trained {folder}. Next: cutaway run attention-patterns {folder}, or cutaway dashboard {folder.parent}.")

@@ -1,0 +1,173 @@
+"""The report says what the results say, denies what is not there, and needs nothing but itself."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analyses import html, training_curve
+from analyses.registry import Finding
+from analyses.report import Report, answers, gathered, page, write_report
+from analyses.study import SavedResult, run_study
+from model.presets import tiny
+from model.settings import with_settings
+from model.training.loop import train
+
+QUICK = {
+    "attention-patterns": ("n_sequences=8", "n_text=8", "n_resamples=100"),
+    "head-ablation": ("n_sequences=8", "n_controls=5"),
+    "ffn-memories": (),
+    "gradient-flow": ("initialization=false", "n_sequences=4", "n_groups=2"),
+}
+"""Settings that make a study quick; what is denied does not depend on them."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one step, whose step 0 is a random model."""
+    folder = tmp_path_factory.mktemp("runs") / "random"
+    config = with_settings(tiny(), ["train.steps=1", "train.batch_size=2", "data.stdlib_bytes=60000"])
+    train(config, folder, device="cpu")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def untrained(run: Path) -> list[SavedResult]:
+    """Every study of a model that has learned nothing."""
+    return [run_study(name, f"{run}@0", list(settings)) for name, settings in QUICK.items()]
+
+
+@pytest.fixture(scope="module")
+def report(run: Path, untrained: list[SavedResult]) -> Report:
+    return gathered(run, untrained)
+
+
+@pytest.mark.parametrize("study", ["attention-patterns", "head-ablation", "ffn-memories"])
+def test_of_a_random_model_every_finding_about_it_is_denied(study: str, untrained: list[SavedResult]) -> None:
+    affirmed = [finding.sentence for finding in answers(untrained)[study].findings() if finding.found]
+    assert affirmed == []
+
+
+def test_the_page_about_a_random_model_affirms_nothing(report: Report) -> None:
+    about_the_model = [result for result in report.results if result.study != "gradient-flow"]
+    text = page(replace(report, results=about_the_model))
+    assert '<li class="found">' not in text
+    assert "Nothing was found" in text
+    assert text.count('<li class="denied">') >= 6
+    assert "has not learned yet" in text
+
+
+def test_every_sentence_of_every_study_is_on_the_page(report: Report) -> None:
+    shown = _text_of(page(report))
+    for said in answers(report.results).values():
+        for finding in said.findings():
+            assert finding.sentence in shown
+
+
+def test_the_page_asks_nothing_of_a_network(report: Report) -> None:
+    text = page(report)
+    assert "<script" not in text
+    assert "default-src 'none'" in text
+    asked = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?([^"')>\s]+)""", text)
+    assert [address for address in asked if not address.startswith("#")] == []
+
+
+def test_no_two_things_on_the_page_share_an_id(report: Report) -> None:
+    ids = re.findall(r'\bid="([^"]+)"', page(report))
+    assert len(ids) == len(set(ids))
+
+
+def test_every_reference_within_the_page_finds_its_target(report: Report) -> None:
+    text = page(report)
+    ids = set(re.findall(r'\bid="([^"]+)"', text))
+    assert set(re.findall(r'(?:href="|url\()#([^")]+)', text)) <= ids
+
+
+def test_the_page_is_closed_where_it_is_opened(report: Report) -> None:
+    balance = _Balance()
+    balance.feed(page(report))
+    assert balance.open == []
+
+
+def test_each_figure_says_how_to_read_it(report: Report) -> None:
+    text = page(report)
+    assert text.count("<figure") == text.count("How to read it.") == len(report.results) + 1
+
+
+def test_the_report_is_written_whole(report: Report, tmp_path: Path) -> None:
+    path = write_report(report, tmp_path / "report.html")
+    assert path.read_text(encoding="utf-8").rstrip().endswith("</html>")
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_run_that_logged_nothing_is_told_apart_from_one_that_learned_nothing(report: Report) -> None:
+    assert "has logged no loss" in page(replace(report, metrics=[], results=[]))
+
+
+def test_a_loss_far_from_ln_v_is_said_to_start_uneven() -> None:
+    assert "by guessing evenly" in training_curve.start([_row(0, 5.56)], d_vocab=257)
+    assert "did not begin by guessing evenly" in training_curve.start([_row(0, 9.0)], d_vocab=257)
+
+
+def test_learning_is_claimed_only_where_the_loss_is_well_below_ln_v() -> None:
+    (learned,) = training_curve.findings([_row(0, 5.56), _row(100, 2.1)], d_vocab=257, name="run")
+    (not_yet,) = training_curve.findings([_row(0, 5.56), _row(100, 5.3)], d_vocab=257, name="run")
+    assert learned.found
+    assert "3.45 below ln V" in learned.sentence
+    assert not not_yet.found
+    assert "has not learned yet" in not_yet.sentence
+
+
+def test_text_from_a_corpus_cannot_become_markup() -> None:
+    hostile = pd.DataFrame({"trigger": ["<img src=x onerror=alert(1)>", "a & b"], "value": [0.123456, float("nan")]})
+    shown = html.table(hostile)
+    assert "<img" not in shown
+    assert "a &amp; b" in shown
+    assert "0.1235" in shown
+    finding = Finding(sentence="<b>bold</b>", found=True)
+    assert "<b>" not in html.findings_list([finding])
+
+
+def test_two_drawings_keep_their_own_gradients() -> None:
+    svg = '<svg><defs><linearGradient id="g"/></defs><rect fill="url(#g)"/><use href="#g"/></svg>'
+    drawn = html.inline_svg(svg, "one") + html.inline_svg(svg, "two")
+    assert 'id="one-g"' in drawn
+    assert 'fill="url(#two-g)"' in drawn
+    assert 'href="#one-g"' in drawn
+    ET.fromstring(f"<page>{drawn}</page>")
+
+
+def _row(step: int, loss: float) -> dict[str, float]:
+    return {"step": step, "tokens": step * 100, "loss": loss}
+
+
+def _text_of(page_text: str) -> str:
+    from html import unescape
+
+    return unescape(page_text)
+
+
+class _Balance(HTMLParser):
+    """Which elements are still open."""
+
+    void = frozenset({"meta", "br", "img", "link"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """An element that closes itself opens nothing."""
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
