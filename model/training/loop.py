@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from model.checkpoint import STATE_RECORD, checkpoint_path, checkpoint_steps, drop_train_state, save_checkpoint
-from model.errors import CheckpointError, TrainingError
+from model.errors import CutawayError, TrainingError
 from model.training.config import RunConfig
 from model.training.distributed import World, connected, pick_device
 from model.training.interrupts import Interrupted, stop_requests
@@ -81,6 +81,7 @@ def train(
         with claimed(out) if world.leads else nullcontext():
             session = open_session(run_config, out, place, world, watcher.message)
             with (
+                _told_how_to_go_on(),
                 MetricsLog(out, keep_below=session.start) if world.leads else nullcontext() as log,
                 stop_requests() as stop,
             ):
@@ -181,7 +182,7 @@ class _Loop:
         """Write checkpoint `step`, unless it is the one that this session was loaded from."""
         if step == self._last_saved or self._log is None:
             return
-        with self._clock.aside("saving"), _told_how_to_go_on():
+        with self._clock.aside("saving"):
             self._log.sync()
             save_checkpoint(
                 self._out,
@@ -218,11 +219,13 @@ class _Loop:
 
 @contextmanager
 def _told_how_to_go_on() -> Iterator[None]:
-    """Add to an error of saving what it means for the run."""
+    """Add to the sentence about a full disk, and the like, what to do about the run."""
     try:
         yield
-    except CheckpointError as fault:
-        raise TrainingError(f"{fault} Then go on with the same command and --resume.") from fault
+    except CutawayError as fault:
+        if not isinstance(fault.__cause__, OSError):
+            raise
+        raise TrainingError(f"{fault} Then go on with the same command and --resume.") from fault.__cause__
 
 
 @contextmanager

@@ -62,8 +62,8 @@ class Probe:
             name for name in gpt.named_sites() if name.endswith(("hook_resid_pre", "hook_resid_mid")) or name == last
         ]
         _, cache = gpt.run_with_cache(self.stream, names_filter=sites, incl_bwd=True, return_type="loss")
-        norms = {site: cache[site].float().square().mean().sqrt() for site in sites}
-        gradient_norms = {site: cache[f"{site}_grad"].float().norm() for site in sites}
+        norms = {site: cache[site].double().square().mean().sqrt() for site in sites}
+        gradient_norms = {site: cache[f"{site}_grad"].double().norm() for site in sites}
         return {"resid_norms": as_numbers(norms), "resid_grad_norms": as_numbers(gradient_norms)}
 
     @torch.no_grad()

@@ -50,7 +50,7 @@ def refuse_unless_free(out: Path, *, resume: bool) -> None:
         raise TrainingError(f"{out} is not a run: it holds other files and no {FILE_NAME}. Choose another folder.")
     if not resume and FILE_NAME in names:
         raise TrainingError(f"{out} already holds a run; add --resume to go on with it, or choose another --out.")
-    if not resume and names:
+    if not resume and names - _BEFORE_RUN_JSON:
         raise TrainingError(f"{out} is not empty, and a run needs a folder of its own; choose another --out.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,20 @@ def test_resuming_drops_the_rows_from_the_checkpoint_on_and_a_half_written_line(
 
 
 def test_a_number_that_json_cannot_hold_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    with MetricsLog(tmp_path, keep_below=0) as log:
-        with pytest.raises(TrainingError, match="measured at step 7 is not a finite number"):
-            log.add({"step": 7, "resid_norms": {"blocks.0.hook_resid_pre": float("inf")}})
+    with (
+        MetricsLog(tmp_path, keep_below=0) as log,
+        pytest.raises(TrainingError, match=r"resid_norms\.blocks\.0\.hook_resid_pre became inf at step 7"),
+    ):
+        log.add({"step": 7, "resid_norms": {"blocks.0.hook_resid_pre": float("inf")}})
     assert steps_in(tmp_path) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = MetricsLog(tmp_path, keep_below=0)
+    with log, Path("/dev/full").open("a") as full, monkeypatch.context() as patch:
+        patch.setattr(log, "_file", full)
+        with pytest.raises(TrainingError, match=r"The disk is full: .*metrics\.jsonl could not be written"):
+            log.add({"step": 0})
+        with suppress(OSError):
+            full.close()

@@ -56,7 +56,15 @@ def test_a_planted_induction_circuit_copies_at_no_loss(small: Small) -> None:
     tokenizer = CharTokenizer.train(["".join(chr(97 + i) for i in range(planted.D_VOCAB - 1))])
     rows = repeated_rows(8, 9, tokenizer)
     stub = Probe(
-        **{"held_out": rows, "n_bytes": 0, "repeated": rows, "period": 9, "has_bos": True, "stream": rows, "rows_at_once": 3}
+        **{
+            "held_out": rows,
+            "n_bytes": 0,
+            "repeated": rows,
+            "period": 9,
+            "has_bos": True,
+            "stream": rows,
+            "rows_at_once": 3,
+        }
     )
     losses = stub.losses(gpt)
     assert losses["copy_loss"] < 0.01
@@ -66,8 +74,10 @@ def test_a_planted_induction_circuit_copies_at_no_loss(small: Small) -> None:
 
 def test_fresh_rows_are_two_equal_copies_of_distinct_ordinary_tokens() -> None:
     rows = repeated_rows(16, 7, ByteTokenizer())
-    assert rows.shape == (16, 15) and (rows[:, 0] == 256).all()
-    assert torch.equal(rows[:, 1:8], rows[:, 8:]) and (rows[:, 1:] < 256).all()
+    assert rows.shape == (16, 15)
+    assert (rows[:, 0] == 256).all()
+    assert torch.equal(rows[:, 1:8], rows[:, 8:])
+    assert (rows[:, 1:] < 256).all()
     assert all(len(set(row[1:8].tolist())) == 7 for row in rows)
     assert len({tuple(row.tolist()) for row in rows}) == 16
 
@@ -80,7 +90,8 @@ def test_bits_per_byte_of_a_byte_model_are_its_nats_over_ln_2(probe: Probe, smal
 def test_a_run_without_text_has_a_held_out_loss_and_no_bits_per_byte(small: Small) -> None:
     config = replace(small(), data=DataConfig(sources=("repeats",), min_period=3, max_period=5))
     losses = probe_of(config).losses(GPT(config.model))
-    assert "eval_loss" in losses and "bits_per_byte" not in losses
+    assert "eval_loss" in losses
+    assert "bits_per_byte" not in losses
 
 
 @pytest.mark.parametrize("model", [{}, {"norm": "post"}, {"ffn": "none"}])
@@ -91,7 +102,8 @@ def test_stream_norms_are_those_of_the_cached_stream_and_its_gradient(small: Sma
     kept = {name: parameter.grad.clone() for name, parameter in gpt.named_parameters() if parameter.grad is not None}
     norms = probe.stream_norms(gpt)
     for name, parameter in gpt.named_parameters():
-        assert parameter.grad is not None and torch.equal(parameter.grad, kept[name]), "reading leaves .grad alone"
+        assert parameter.grad is not None
+        assert torch.equal(parameter.grad, kept[name]), "reading leaves .grad alone"
     site = "blocks.1.hook_resid_pre"
     stream = gpt.run_with_cache(probe.stream, names_filter=site)[1][site]
     assert norms["resid_norms"][site] == pytest.approx(stream.square().mean().sqrt().item(), rel=1e-5)

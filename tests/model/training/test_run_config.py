@@ -38,7 +38,7 @@ def test_a_setting_that_cannot_be_is_refused_with_what_can(small: Small, setting
 
 
 def test_a_model_that_sees_the_next_token_is_not_trained_to_predict_it(small: Small) -> None:
-    with pytest.raises(ConfigError, match="model.attention=bidirectional sees the token it should predict"):
+    with pytest.raises(ConfigError, match=r"model\.attention=bidirectional sees the token it should predict"):
         small(model={"attention": "bidirectional"})
 
 
@@ -61,5 +61,6 @@ def test_the_copy_period_is_one_that_training_never_shows_and_fits_twice(n_ctx: 
     )
     period = config.copy_period
     if period is not None:
-        assert 2 <= period and 1 + 2 * period <= n_ctx
+        assert period >= 2
+        assert 1 + 2 * period <= n_ctx
         assert not shortest <= period <= shortest + more

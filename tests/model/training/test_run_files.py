@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,12 +19,11 @@ from model.training.run_files import claimed, refuse_changes, refuse_unless_free
 Small = Callable[..., RunConfig]
 
 
-def test_a_folder_that_holds_a_run_is_refused_without_resume(small: Small, tmp_path: Path) -> None:
-    train(small(steps=1), tmp_path / "run", device="cpu")
-    before = sorted(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
-    with pytest.raises(TrainingError, match="already holds a run; add --resume to go on with it, or choose another --out"):
-        train(small(steps=1), tmp_path / "run", device="cpu")
-    assert before == sorted(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
+def test_a_folder_that_holds_a_run_is_refused_without_resume(small: Small, finished: Path) -> None:
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    with pytest.raises(TrainingError, match="already holds a run; add --resume to go on with it, or choose another"):
+        train(small(), finished, device="cpu")
+    assert before == {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
 
 
 def test_a_folder_of_other_things_is_refused_either_way(tmp_path: Path) -> None:
@@ -40,7 +41,7 @@ def test_a_file_where_the_folder_should_be_is_refused(tmp_path: Path) -> None:
 
 
 def test_resuming_what_does_not_exist_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="There is no run at .*missing to resume; check the name"):
+    with pytest.raises(TrainingError, match=r"There is no run at .*missing to resume; check the name"):
         refuse_unless_free(tmp_path / "missing", resume=True)
 
 
@@ -49,27 +50,34 @@ def test_an_empty_folder_and_one_that_a_kill_left_half_set_up_are_free(tmp_path:
     (tmp_path / "tokenizer.json").write_text("{}")
     (tmp_path / ".partial-run.json.1.abcdef01").write_text("{")
     refuse_unless_free(tmp_path, resume=True)
+    refuse_unless_free(tmp_path, resume=False)
 
 
 def test_two_writers_cannot_hold_one_folder(tmp_path: Path) -> None:
-    with claimed(tmp_path / "run"):
-        with pytest.raises(TrainingError, match="Another process is training in"), claimed(tmp_path / "run"):
-            pass
+    first, second = claimed(tmp_path / "run"), claimed(tmp_path / "run")
+    with first, pytest.raises(TrainingError, match="Another process is training in"), second:
+        pass
     with claimed(tmp_path / "run"):
         pass
 
 
 def test_a_refused_run_leaves_no_folder_behind(small: Small, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="model.d_vocab=300, but the bytes tokenizer has 257 tokens; set model.d_vocab=257"):
+    with pytest.raises(
+        ConfigError, match=r"model\.d_vocab=300, but the bytes tokenizer has 257 tokens; set model\.d_vocab"
+    ):
         train(small(model={"d_vocab": 300}), tmp_path / "run", device="cpu")
     assert list(tmp_path.iterdir()) == []
+
+
+def refuse(*_arguments: Any, **_options: Any) -> None:
+    raise PermissionError(errno.EACCES, "denied")
 
 
 def test_a_folder_without_rights_is_refused_in_a_sentence(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if os.geteuid() == 0:  # root may do anything, so the refusal is the system's in name only
-        monkeypatch.setattr(Path, "mkdir", lambda *_args, **_options: (_ for _ in ()).throw(PermissionError(13, "denied")))
+        monkeypatch.setattr(Path, "mkdir", refuse)
     else:
         tmp_path.chmod(0o500)
     with pytest.raises(CutawayError, match="run could not be written: no right to do so"):

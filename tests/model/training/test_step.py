@@ -15,7 +15,7 @@ from model import GPT
 from model.errors import ConfigError
 from model.training import RunConfig
 from model.training.distributed import World
-from model.training.step import Stepper, summed_nats
+from model.training.step import Stepper
 
 Small = Callable[..., RunConfig]
 
@@ -107,7 +107,7 @@ def test_dropout_is_drawn_from_the_step_and_leaves_other_randomness_alone(small:
 
 def test_a_batch_that_does_not_divide_among_the_processes_is_refused(small: Small) -> None:
     config = small(batch_size=4, accumulate=2)
-    with pytest.raises(ConfigError, match="A micro-batch of 2 sequences .* does not divide among 3 processes"):
+    with pytest.raises(ConfigError, match=r"A micro-batch of 2 sequences .* does not divide among 3 processes"):
         Stepper(GPT(config.model), config, rows_at, World(rank=0, size=3))
 
 

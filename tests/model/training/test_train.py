@@ -46,25 +46,22 @@ def assert_same_run(one: Path, other: Path, step: int) -> None:
     """Weights, optimizer state and metrics are the same, bit for bit."""
     assert weights_of(one, step) == weights_of(other, step)
     first, second = (load_train_state(checkpoint_path(run, step)) for run in (one, other))
-    assert first is not None and second is not None and first[0].keys() == second[0].keys()
+    assert first is not None
+    assert second is not None
+    assert first[0].keys() == second[0].keys()
     assert all(torch.equal(first[0][name], second[0][name]) for name in first[0])
     assert lasting_rows(one) == lasting_rows(other)
 
 
-def test_a_run_leaves_what_the_design_says(small: Small, tmp_path: Path) -> None:
-    summary = train(small(), tmp_path / "run", device="cpu")
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {
-        *("run.json", "metrics.jsonl", "tokenizer.json", "eval.safetensors", "checkpoints")
-    }
-    assert checkpoint_steps(tmp_path / "run") == [0, 1, 2, 4, 8, 12]
-    assert read_manifest(checkpoint_path(tmp_path / "run", 8)).tokens_seen == 8 * 4 * 16
-    assert (summary.steps, summary.tokens, summary.resumed_at) == (12, 12 * 4 * 16, 0)
-    assert "12 steps, 768 tokens" in str(summary)
+def test_a_run_leaves_what_the_design_says(finished: Path) -> None:
+    names = {"run.json", "metrics.jsonl", "tokenizer.json", "eval.safetensors", "checkpoints"}
+    assert {path.name for path in finished.iterdir()} == names
+    assert checkpoint_steps(finished) == [0, 1, 2, 4, 8, 12]
+    assert read_manifest(checkpoint_path(finished, 8)).tokens_seen == 8 * 4 * 16
 
 
-def test_rows_say_what_was_measured_at_every_logged_step(small: Small, tmp_path: Path) -> None:
-    train(small(), tmp_path / "run", device="cpu")
-    rows = lasting_rows(tmp_path / "run")
+def test_rows_say_what_was_measured_at_every_logged_step(small: Small, finished: Path) -> None:
+    rows = lasting_rows(finished)
     assert [row["step"] for row in rows] == [0, 1, 2, 3, 4, 6, 8, 9, 12]
     first, last = rows[0], rows[-1]
     losses = {"loss", "eval_loss", "bits_per_byte", "copy_loss", "first_copy_loss"}
@@ -75,47 +72,52 @@ def test_rows_say_what_was_measured_at_every_logged_step(small: Small, tmp_path:
     assert last["loss"] < first["loss"]
 
 
-def test_checkpoint_zero_is_the_initialisation_and_later_ones_are_after_their_step(small: Small, tmp_path: Path) -> None:
-    config = small(seed=3)
-    train(config, tmp_path / "run", device="cpu")
-    gpt, start = GPT(config.model, seed=3), load_checkpoint(checkpoint_path(tmp_path / "run", 0))
+def test_checkpoint_zero_is_the_initialisation_and_one_is_after_one_step(small: Small, finished: Path) -> None:
+    gpt, start = GPT(small().model, seed=0), load_checkpoint(checkpoint_path(finished, 0))
     assert all(torch.equal(a, b) for a, b in zip(gpt.parameters(), start.parameters(), strict=True))
-    after_one = load_checkpoint(checkpoint_path(tmp_path / "run", 1))
+    after_one = load_checkpoint(checkpoint_path(finished, 1))
     moved = (after_one.embed.weight - start.embed.weight).abs().max()
-    rate = lasting_rows(tmp_path / "run")[0]["lr"]
+    rate = lasting_rows(finished)[0]["lr"]
     assert 0 < moved < 1.2 * rate, "one Adam update of the first, warmed-up rate"
 
 
-def test_the_same_seed_gives_identical_weights_and_another_does_not(small: Small, tmp_path: Path) -> None:
-    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+def test_the_same_seed_gives_identical_weights_and_another_does_not(
+    small: Small, finished: Path, tmp_path: Path
+) -> None:
+    for name, seed in (("same", 0), ("other", 1)):
         train(small(seed=seed), tmp_path / name, device="cpu")
-    assert_same_run(tmp_path / "a", tmp_path / "b", 12)
-    assert weights_of(tmp_path / "a", 12) != weights_of(tmp_path / "c", 12)
+    assert_same_run(finished, tmp_path / "same", 12)
+    assert weights_of(finished, 12) != weights_of(tmp_path / "other", 12)
 
 
-def test_watching_a_run_closely_changes_nothing_in_it(small: Small, tmp_path: Path) -> None:
-    train(small(log_every=1, checkpoint_every=1), tmp_path / "watched", device="cpu")
-    train(small(log_every=1000, eval_sequences=1), tmp_path / "unwatched", device="cpu")
-    assert weights_of(tmp_path / "watched", 12) == weights_of(tmp_path / "unwatched", 12)
+def test_watching_a_run_closely_changes_nothing_in_it(small: Small, finished: Path, tmp_path: Path) -> None:
+    train(small(log_every=1, eval_sequences=9, probe_sequences=4), tmp_path / "watched", device="cpu")
+    assert weights_of(tmp_path / "watched", 12) == weights_of(finished, 12)
 
 
-@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
-    "changes",
-    [{}, {"optim": {"optimizer": "muon"}}, {"model": {"dropout": 0.2}}],
+    ("changes", "which"),
+    [
+        ({}, signal.SIGTERM),
+        ({"optim": {"optimizer": "muon"}}, signal.SIGINT),
+        ({"model": {"dropout": 0.2}}, signal.SIGINT),
+    ],
     ids=["adamw", "muon", "dropout"],
 )
 def test_a_run_stopped_and_resumed_equals_one_that_never_stopped(
     small: Small, tmp_path: Path, changes: dict[str, Any], which: signal.Signals
 ) -> None:
     config = small(accumulate=2, **changes)
-    train(config, tmp_path / "straight", device="cpu")
+    whole = train(config, tmp_path / "straight", device="cpu")
+    assert (whole.steps, whole.tokens, whole.resumed_at) == (12, 12 * 4 * 16, 0)
+    assert "12 steps, 768 tokens" in str(whole)
     with pytest.raises(Interrupted, match=r"Stopped at step 7 of 12; everything is saved .* and --resume"):
         train(config, tmp_path / "stopped", device="cpu", progress=StopAt(6, which))
     assert checkpoint_steps(tmp_path / "stopped")[-1] == 7
     watcher = StopAt(-1)
     summary = train(config, tmp_path / "stopped", resume=True, device="cpu", progress=watcher)
-    assert summary.resumed_at == 7 and watcher.said == ["Going on from step 7."]
+    assert summary.resumed_at == 7
+    assert watcher.said == ["Going on from step 7."]
     assert_same_run(tmp_path / "straight", tmp_path / "stopped", 12)
 
 
@@ -127,43 +129,37 @@ def test_handlers_and_number_modes_are_as_before(small: Small, tmp_path: Path) -
     assert torch.tensor(1e-39) / 10 > 0, "denormal numbers are numbers again"
 
 
-def test_only_the_last_checkpoints_keep_the_optimizer_state(small: Small, tmp_path: Path) -> None:
-    train(small(full_states=2), tmp_path / "run", device="cpu")
-    has_state = [load_train_state(checkpoint_path(tmp_path / "run", step)) is not None for step in (0, 1, 2, 4, 8, 12)]
+def test_only_the_last_checkpoints_keep_the_optimizer_state(finished: Path) -> None:
+    has_state = [load_train_state(checkpoint_path(finished, step)) is not None for step in (0, 1, 2, 4, 8, 12)]
     assert has_state == [False, False, False, False, True, True]
 
 
-def test_a_damaged_last_checkpoint_is_passed_over_and_made_again(small: Small, tmp_path: Path) -> None:
-    train(small(), tmp_path / "straight", device="cpu")
-    train(small(), tmp_path / "run", device="cpu")
-    weights = checkpoint_path(tmp_path / "run", 12) / "model.safetensors"
+def test_a_damaged_last_checkpoint_is_passed_over_and_made_again(small: Small, finished: Path, own_copy: Path) -> None:
+    weights = checkpoint_path(own_copy, 12) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     watcher = StopAt(-1)
-    train(small(), tmp_path / "run", resume=True, device="cpu", progress=watcher)
-    assert "Checkpoint 12 cannot be used" in watcher.said[0] and watcher.said[1] == "Going on from step 8."
-    assert_same_run(tmp_path / "straight", tmp_path / "run", 12)
+    train(small(), own_copy, resume=True, device="cpu", progress=watcher)
+    assert "Checkpoint 12 cannot be used" in watcher.said[0]
+    assert watcher.said[1] == "Going on from step 8."
+    assert_same_run(finished, own_copy, 12)
 
 
-def test_without_any_whole_state_resuming_is_refused_and_nothing_is_overwritten(small: Small, tmp_path: Path) -> None:
-    train(small(), tmp_path / "run", device="cpu")
+def test_without_any_whole_state_resuming_is_refused_and_nothing_is_overwritten(small: Small, own_copy: Path) -> None:
     for step in (8, 12):
-        (checkpoint_path(tmp_path / "run", step) / "train_state.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="None of the checkpoints .* holds an undamaged optimizer state"):
-        train(small(), tmp_path / "run", resume=True, device="cpu")
-    assert checkpoint_steps(tmp_path / "run") == [0, 1, 2, 4, 8, 12]
+        (checkpoint_path(own_copy, step) / "train_state.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"None of the checkpoints .* holds an undamaged optimizer state"):
+        train(small(), own_copy, resume=True, device="cpu")
+    assert checkpoint_steps(own_copy) == [0, 1, 2, 4, 8, 12]
 
 
-def test_a_finished_run_is_resumed_without_effect(small: Small, tmp_path: Path) -> None:
-    train(small(), tmp_path / "run", device="cpu")
-    before, rows = weights_of(tmp_path / "run", 12), lasting_rows(tmp_path / "run")
-    assert train(small(), tmp_path / "run", resume=True, device="cpu").resumed_at == 12
-    assert weights_of(tmp_path / "run", 12) == before and lasting_rows(tmp_path / "run") == rows
+def test_a_finished_run_is_resumed_without_effect(small: Small, finished: Path, own_copy: Path) -> None:
+    assert train(small(), own_copy, resume=True, device="cpu").resumed_at == 12
+    assert_same_run(finished, own_copy, 12)
 
 
-def test_resuming_with_another_setting_is_refused_by_name(small: Small, tmp_path: Path) -> None:
-    train(small(), tmp_path / "run", device="cpu")
+def test_resuming_with_another_setting_is_refused_by_name(small: Small, finished: Path) -> None:
     with pytest.raises(ConfigError, match=r"train\.steps=12, and now train\.steps=20 is asked for"):
-        train(small(steps=20), tmp_path / "run", resume=True, device="cpu")
+        train(small(steps=20), finished, resume=True, device="cpu")
 
 
 def test_resuming_on_changed_text_is_refused(small: Small, tmp_path: Path) -> None:
@@ -171,7 +167,7 @@ def test_resuming_on_changed_text_is_refused(small: Small, tmp_path: Path) -> No
     config = with_settings(small(steps=2), [f"data.sources=text:{tmp_path / 'text.txt'}"])
     train(config, tmp_path / "run", device="cpu")
     (tmp_path / "text.txt").write_text("the dog sat on the mat\n" * 200)
-    with pytest.raises(TrainingError, match="The text that .* was started on has changed"):
+    with pytest.raises(TrainingError, match=r"The text that .* was started on has changed"):
         train(config, tmp_path / "run", resume=True, device="cpu")
 
 

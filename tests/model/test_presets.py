@@ -1,0 +1,55 @@
+"""The presets are what their names promise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from model.config import Norm, NormKind, Positions
+from model.errors import UnknownNameError
+from model.presets import PRESETS, demo, demo_post, get_preset, gpt2_small, tiny
+from model.settings import from_plain, to_plain
+from model.training import RunConfig
+from model.training.corpus import build_tokenizer
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_complete_and_survives_plain_data(name: str) -> None:
+    assert from_plain(RunConfig, to_plain(get_preset(name))) == get_preset(name)
+
+
+@pytest.mark.parametrize("name", ["tiny", "demo", "demo_post"])
+def test_model_and_tokenizer_agree_on_the_vocabulary(name: str) -> None:
+    run = get_preset(name)
+    assert run.model.d_vocab == build_tokenizer(run.data).d_vocab
+
+
+def test_the_twin_differs_in_its_norm_and_in_nothing_else() -> None:
+    assert demo_post().model.norm is Norm.POST
+    assert replace(demo_post(), model=demo_post().model.varied(norm=Norm.PRE)) == demo()
+
+
+def test_gpt2_small_is_gpt2_small() -> None:
+    model = gpt2_small().model
+    assert model.n_params == 124_439_808
+    assert (model.norm_kind, model.positions, model.biases) == (NormKind.LAYERNORM, Positions.LEARNED, True)
+    assert gpt2_small().data.tokenizer == f"bpe:{model.d_vocab}"
+
+
+def test_the_demo_can_show_induction() -> None:
+    run = demo()
+    assert run.model.n_layers >= 2
+    assert run.model.n_heads >= 8, "enough heads in a layer for a layer-matched control"
+    assert any(source.name == "repeats" for source in run.data.parsed_sources)
+    assert run.copy_period is not None
+    assert run.copy_period > run.data.max_period
+
+
+def test_an_unknown_preset_lists_those_that_exist() -> None:
+    with pytest.raises(
+        UnknownNameError, match=r'no preset "demos"\. Did you mean "demo".* There are tiny, demo, demo_post'
+    ):
+        get_preset("demos")
+    assert get_preset("demo-post") == demo_post()
+    assert tiny().train.steps < 100
