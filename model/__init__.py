@@ -5,6 +5,7 @@ from model.errors import CutawayError
 from model.gpt import GPT
 from model.hooks import ActivationCache, Hook
 from model.kv_cache import KeyValueCache
+from model.lab import Lab, open_run
 from model.sites import Site, Tap
 
 __all__ = [
@@ -17,9 +18,11 @@ __all__ = [
     "Hook",
     "Init",
     "KeyValueCache",
+    "Lab",
     "Norm",
     "NormKind",
     "Positions",
     "Site",
     "Tap",
+    "open_run",
 ]

@@ -3,8 +3,9 @@
     q, k, v = x W_Q, x W_K, x W_V       scores = q k^T / sqrt(d_head) (+ ALiBi), -inf where masked
     pattern = softmax(scores)           z = pattern v           out = sum over heads of z W_O + b_O
 
-Torch's fused kernel computes z unless somebody watches the scores or the pattern of this layer; then the *explicit path* forms them.
-Both agree to 1e-5 in fp32, and an effect should always be the difference of two runs on the same path.
+Torch's fused kernel computes z unless somebody watches the scores or the pattern of this layer; then the *explicit
+path* forms them. Both agree to 1e-5 in fp32, and an effect should always be the difference of two runs on the same
+path.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from model.config import GPTConfig
+from model.errors import InputError
 from model.hooks import Call, HookPoint
 from model.kv_cache import KeyValueCache
 from model.positions import Rotation
 from model.sites import Tap
 
 Heads = Float[Tensor, "batch pos head d_head"]
+KeyValueHeads = Float[Tensor, "batch pos kv_head d_head"]
 Stream = Float[Tensor, "batch pos d_model"]
 
 
@@ -36,7 +39,7 @@ class Pass:
     call: Call | None = None
     rotation: Rotation | None = None
     mask: Bool[Tensor, "batch one query key"] | None = None
-    """Which keys each query may see; None means plain causal (or everything, if bidirectional) from the first position."""
+    """Which keys each query may see; None: plain causal (all keys, if bidirectional) from the first position."""
     causal: bool = True
     bias: Float[Tensor, "batch head query key"] | None = None
     kv_cache: KeyValueCache | None = None
@@ -60,10 +63,10 @@ class Attention(nn.Module):
         self.dropout = config.dropout
         self.norm_eps = config.norm_eps
         query, key_value = self.n_heads * self.d_head, self.n_kv_heads * self.d_head
-        self.q_proj = _linear(config.d_model, query, bias=config.biases)
-        self.k_proj = _linear(config.d_model, key_value, bias=config.biases)
-        self.v_proj = _linear(config.d_model, key_value, bias=config.biases)
-        self.o_proj = _linear(query, config.d_model, bias=config.biases)
+        self.q_proj = Linear(config.d_model, query, bias=config.biases)
+        self.k_proj = Linear(config.d_model, key_value, bias=config.biases)
+        self.v_proj = Linear(config.d_model, key_value, bias=config.biases)
+        self.o_proj = Linear(query, config.d_model, bias=config.biases)
         self.q_gain = nn.Parameter(torch.ones(self.d_head)) if config.qk_norm else None
         self.k_gain = nn.Parameter(torch.ones(self.d_head)) if config.qk_norm else None
         for tap in _TAPS:
@@ -84,6 +87,7 @@ class Attention(nn.Module):
     hook_result: HookPoint
 
     def forward(self, x: Stream, norm: Callable[[Tensor, Call | None], Tensor], run: Pass) -> Stream:
+        """What the heads write, for a stream `x` that they read through `norm`."""
         q, k, v = self._read(x, norm, run.call)
         if run.rotation is not None:
             q = self.hook_rot_q(run.rotation(q), run.call)
@@ -98,18 +102,19 @@ class Attention(nn.Module):
 
     def _read(
         self, x: Stream, norm: Callable[[Tensor, Call | None], Tensor], call: Call | None
-    ) -> tuple[Heads, Heads, Heads]:
+    ) -> tuple[Heads, KeyValueHeads, KeyValueHeads]:
         """Queries, keys and values, from the shared normed stream or from each head's own edited copy of it."""
         shared = norm(x, call)
         per_head = self.hook_attn_in.beside(_copies(x, self.n_heads), call)
         grouped = None if per_head is None else per_head.unflatten(2, (self.n_kv_heads, -1)).mean(3)
         # Under grouped heads a key belongs to several heads: it reads the mean of their copies of the stream.
 
-        def project(point: HookPoint, linear: nn.Linear, own: Tensor | None, n_heads: int) -> Heads:
+        def project(point: HookPoint, linear: nn.Linear, own: Tensor | None, n_heads: int) -> Tensor:
             edited = point.beside(_copies(x, n_heads) if own is None else own, call)
             own = own if edited is None else edited
             if own is None:
                 return linear(shared).unflatten(-1, (n_heads, self.d_head))
+            self._refuse_edited_norm(call)
             heads = torch.einsum("bphd,hde->bphe", norm(own, None), _by_head(linear.weight, n_heads))
             return heads if linear.bias is None else heads + linear.bias.view(n_heads, self.d_head)
 
@@ -120,6 +125,15 @@ class Attention(nn.Module):
             q = F.rms_norm(q, self.q_gain.shape, self.q_gain, self.norm_eps)
             k = F.rms_norm(k, self.k_gain.shape, self.k_gain, self.norm_eps)
         return self.hook_q(q, call), self.hook_k(k, call), self.hook_v(v, call)
+
+    def _refuse_edited_norm(self, call: Call | None) -> None:
+        """Per-head inputs are normed one by one, past the shared norm: an edit of that norm would be lost, silently."""
+        edited = [name for name in _NORM_TAPS if call is not None and call.changes(name.format(self.layer))]
+        if edited:
+            raise InputError(
+                f"{edited[0].format(self.layer)} and the per-head inputs of layer {self.layer} cannot be edited, or "
+                "differentiated, in one run; take two."
+            )
 
     def _grouped(self, heads: Tensor) -> Tensor:
         """Key-value heads repeated for the query heads that share them: [batch, key, head, d_head]."""
@@ -203,15 +217,18 @@ class Attention(nn.Module):
         return self._output_by_head().detach()
 
 
+_NORM_TAPS = tuple(tap.template for tap in (Tap.LN1_SCALE, Tap.LN1_NORMALIZED, Tap.LN1_OUT))
 _TAPS = (
     *(Tap.ATTN_IN, Tap.Q_INPUT, Tap.K_INPUT, Tap.V_INPUT, Tap.Q, Tap.K, Tap.V, Tap.ROT_Q, Tap.ROT_K),
     *(Tap.ATTN_SCORES, Tap.PATTERN, Tap.Z, Tap.RESULT),
 )
 
 
-def _linear(d_in: int, d_out: int, *, bias: bool) -> nn.Linear:
-    """A Linear with uninitialised weights (`init_weights` fills them)."""
-    return nn.utils.skip_init(nn.Linear, d_in, d_out, bias=bias)
+class Linear(nn.Linear):
+    """A linear map whose weights wait for `init_weights`."""
+
+    def reset_parameters(self) -> None:
+        """Leave the memory as it is."""
 
 
 def _by_head(weight: Float[Tensor, "head_x_d_head d_model"], n_heads: int) -> Float[Tensor, "head d_model d_head"]:

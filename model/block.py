@@ -45,6 +45,7 @@ class Block(nn.Module):
         self.hook_resid_post = HookPoint(Tap.RESID_POST.at(layer))
 
     def forward(self, x: Stream, run: Pass) -> Stream:
+        """The stream after this layer."""
         call = run.call
         x = self.hook_resid_pre(x, call)
         attn_out = self._written(self.attn(x, self._reader(self.ln1), run), self.ln1_post, call)

@@ -1,14 +1,14 @@
 """What a GPT is made of: one frozen config, one enum for each real choice.
 
-Everything derived (head width, parameter count, cost) follows from it by formula, so that two models can be compared before
-either is built.
+Everything derived (head width, parameter count, cost) follows from it by formula, so that two models can be compared
+before either is built.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, no_type_check
 
 from model.errors import ConfigError, NotAdditiveError
 from model.settings import as_enum
@@ -96,6 +96,7 @@ SUM_NORMS = frozenset({Norm.POST, Norm.DEEPNORM})
 """Placements that norm the sum, so that the stream is no sum of writes."""
 
 
+@no_type_check  # at run time enums may be given by their value; `__post_init__` checks every field itself
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GPTConfig:
     """A complete description of a GPT's architecture and of how it is initialised.

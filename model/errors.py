@@ -1,7 +1,7 @@
 """What can go wrong, said once and clearly.
 
-Every error a user can cause is a `CutawayError`: its message names what is wrong, what is allowed and what to do, and the
-command prints it without a traceback. Programming mistakes stay ordinary exceptions.
+Every error a user can cause is a `CutawayError`: its message names what is wrong, what is allowed and what to do, and
+the command prints it without a traceback. Programming mistakes stay ordinary exceptions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The feed-forward sublayer: FFN(x) = f(x W_in) W_out, a sum of memories (Geva et al. 2021).
 
-Memory i has key k_i (column i of W_in), value v_i (row i of W_out) and, at a position, the coefficient m_i = f(x . k_i), which is
-`hook_post`. SwiGLU's coefficient is silu(x W_gate) * (x W_in).
+Memory i has key k_i (column i of W_in), value v_i (row i of W_out) and, at a position, the coefficient m_i = f(x .
+k_i), which is `hook_post`. SwiGLU's coefficient is silu(x W_gate) * (x W_in).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from model.attention import Stream, _linear
+from model.attention import Linear, Stream
 from model.config import FFNKind, GPTConfig
 from model.hooks import Call, HookPoint
 from model.sites import Tap
@@ -22,15 +22,16 @@ class FFN(nn.Module):
     def __init__(self, config: GPTConfig, layer: int) -> None:
         super().__init__()
         self.kind = config.ffn
-        self.in_proj = _linear(config.d_model, config.ffn_width, bias=config.biases)
+        self.in_proj = Linear(config.d_model, config.ffn_width, bias=config.biases)
         gated = self.kind is FFNKind.SWIGLU
-        self.gate_proj = _linear(config.d_model, config.ffn_width, bias=config.biases) if gated else None
-        self.out_proj = _linear(config.ffn_width, config.d_model, bias=config.biases)
+        self.gate_proj = Linear(config.d_model, config.ffn_width, bias=config.biases) if gated else None
+        self.out_proj = Linear(config.ffn_width, config.d_model, bias=config.biases)
         self.hook_pre = HookPoint(Tap.MLP_PRE.at(layer))
         self.hook_pre_linear = HookPoint(Tap.MLP_PRE_LINEAR.at(layer))
         self.hook_post = HookPoint(Tap.MLP_POST.at(layer))
 
     def forward(self, x: Stream, call: Call | None) -> Stream:
+        """What the memories write."""
         if self.gate_proj is None:
             coefficients = activation(self.kind, self.hook_pre(self.in_proj(x), call))
         else:

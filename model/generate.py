@@ -1,7 +1,7 @@
 """Continuing a text, one token at a time.
 
-With the key-value cache each step computes one position; without it each step recomputes all. Both give the same tokens, also under
-hooks, as long as a hook treats positions by `hook.positions`.
+With the key-value cache each step computes one position; without it each step recomputes all. Both give the same
+tokens, also under hooks, as long as a hook treats positions by `hook.positions`.
 """
 
 from __future__ import annotations

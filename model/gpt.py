@@ -2,9 +2,9 @@
 
     logits = unembed(final_norm(block_L(... block_1(embed(tokens)))))
 
-`gpt(tokens)` runs it; `run_with_cache` also returns what happened at named places, `run_with_hooks` and `with gpt.hooks(...)`
-change what happens there. Hooks belong to the call or the `with` in which they are given; only `add_hook` lasts until
-`reset_hooks`.
+`gpt(tokens)` runs it; `run_with_cache` also returns what happened at named places, `run_with_hooks` and `with
+gpt.hooks(...)` change what happens there. Hooks belong to the call or the `with` in which they are given; only
+`add_hook` lasts until `reset_hooks`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from model.attention import Pass
+from model.attention import Linear, Pass
 from model.block import Block
 from model.config import AttentionKind, GPTConfig, Positions
 from model.errors import InputError
@@ -39,6 +39,13 @@ Logits = Float[Tensor, "batch pos d_vocab"]
 NamesFilter = str | Site | Sequence[str | Site] | Callable[[str], bool] | None
 
 
+class Embedding(nn.Embedding):
+    """A table of vectors that waits for `init_weights`."""
+
+    def reset_parameters(self) -> None:
+        """Leave the memory as it is."""
+
+
 class GPT(Weights):
     """A GPT with every residual stream, head and FFN open to view.
 
@@ -50,12 +57,12 @@ class GPT(Weights):
     def __init__(self, config: GPTConfig, seed: int = 0) -> None:
         super().__init__()
         self.config = config
-        self.embed = nn.utils.skip_init(nn.Embedding, config.d_vocab, config.d_model)
+        self.embed = Embedding(config.d_vocab, config.d_model)
         learned = config.positions is Positions.LEARNED
-        self.pos_embed = nn.utils.skip_init(nn.Embedding, config.n_ctx, config.d_model) if learned else None
+        self.pos_embed = Embedding(config.n_ctx, config.d_model) if learned else None
         self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.n_layers))
         self.ln_final = NormLayer(config, "ln_final") if config.has_final_norm else None
-        self.unembed = nn.utils.skip_init(nn.Linear, config.d_model, config.d_vocab, bias=False)
+        self.unembed = Linear(config.d_model, config.d_vocab, bias=False)
         self.tie_weights()
         init_weights(self.named_parameters(), config, seed)
         self._sites = sites(config)
@@ -91,13 +98,14 @@ class GPT(Weights):
     # --- the forward pass ---------------------------------------------------------------------------------------------
 
     def forward(
-        self, tokens: Tokens, attention_mask: Mask | None = None, *, kv_cache: KeyValueCache | None = None
+        self, tokens: Tensor, attention_mask: Tensor | None = None, *, kv_cache: KeyValueCache | None = None
     ) -> Logits:
-        """Logits for every position.
+        """Logits for every position: [batch, pos, d_vocab].
 
         Args:
-            tokens: ids below d_vocab, at most n_ctx positions.
-            attention_mask: true for tokens, false for padding (left, right or between); positions count the true ones. With
+            tokens: [batch, pos], ids below d_vocab, at most n_ctx positions.
+            attention_mask: [batch, pos], true for tokens, false for padding (left, right or between); positions count
+            the true ones. With
                 a `kv_cache` it covers the past as well.
             kv_cache: keys and values of earlier positions; `tokens` are the new ones.
         """
@@ -111,23 +119,23 @@ class GPT(Weights):
         x = self._embedded(tokens, run)
         return self._finish(self._through(x, run, 0, self.config.n_layers), run)
 
-    def loss(self, tokens: Tokens, attention_mask: Mask | None = None, *, per_token: bool = False) -> Tensor:
+    def loss(self, tokens: Tokens, attention_mask: Tensor | None = None, *, per_token: bool = False) -> Tensor:
         """Next-token cross-entropy in nats: the mean over predicted tokens, or [batch, pos - 1] with `per_token`."""
-        return self._loss_of(self(tokens, attention_mask), tokens, attention_mask, per_token)
+        return self._loss_of(self(tokens, attention_mask), tokens, attention_mask, per_token=per_token)
 
     def unembed_stream(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_vocab"]:
         """A stream read as if it were the last: ln_final where there is one, then W_U (the logit lens)."""
         return self.unembed(x if self.ln_final is None else self.ln_final(x))
 
     def _start(
-        self, tokens: Tokens, attention_mask: Mask | None, kv_cache: KeyValueCache | None, call: Call | None
+        self, tokens: Tensor, attention_mask: Tensor | None, kv_cache: KeyValueCache | None, call: Call | None
     ) -> tuple[Stream, Pass]:
         self._check_tokens(tokens)
         run = self._pass(*self._placed(tokens, attention_mask, kv_cache), call)
         return self._embedded(tokens, run), run
 
     def _placed(
-        self, x: Tensor, attention_mask: Mask | None, kv_cache: KeyValueCache | None
+        self, x: Tensor, attention_mask: Tensor | None, kv_cache: KeyValueCache | None
     ) -> tuple[Tensor, Tensor | None, KeyValueCache | None]:
         """Absolute positions of the new tokens, the mask over all keys (None if nothing is padded), and the cache."""
         n_batch, n_pos = x.shape[:2]
@@ -199,17 +207,17 @@ class GPT(Weights):
         return_type: str | None = "logits",
         loss_per_token: bool = False,
         loss_fn: Callable[[Logits], Tensor] | None = None,
-        attention_mask: Mask | None = None,
+        attention_mask: Tensor | None = None,
     ) -> tuple[Any, ActivationCache]:
         """Run, and return what the named places held: (output, cache).
 
         Args:
             tokens: [batch, pos], or the residual [batch, pos, d_model] entering `start_at_layer`.
-            names_filter: a hook name, a site, a list of them, a function of the name, or None for all but on-demand places.
-            pos_slice: positions to keep (queries, for scores and patterns); an integer keeps its axis.
-            stop_at_layer: exclusive; the output is then the residual entering that layer.
-            device: where the cache goes; the model stays where it is.
-            incl_bwd: also store gradients of the loss (or of `loss_fn(logits)`) at these places, under NAME_grad. Parameters'
+            names_filter: a hook name, a site, a list of them, a function of the name, or None for all but on-demand
+            places. pos_slice: positions to keep (queries, for scores and patterns); an integer keeps its axis.
+            stop_at_layer: exclusive; the output is then the residual entering that layer. device: where the cache
+            goes; the model stays where it is. incl_bwd: also store gradients of the loss (or of `loss_fn(logits)`) at
+            these places, under NAME_grad. Parameters'
                 own .grad is left alone.
             return_type: "logits", "loss", "both" or None.
         """
@@ -223,11 +231,11 @@ class GPT(Weights):
         span = (start_at_layer, stop_at_layer)
         with torch.set_grad_enabled(incl_bwd or torch.is_grad_enabled()):
             out, loss = self._run(tokens, call, span, return_type, loss_per_token, attention_mask, loss_fn)
-        cache.finish(self._sites)
-        if incl_bwd:
-            places = call.differentiable
-            gradients = torch.autograd.grad(loss.sum(), list(places.values()), allow_unused=True)
-            cache.add_gradients(dict(zip(places, gradients, strict=True)), pos_slice=pos_slice, device=device)
+            cache.finish(self._sites)
+            if incl_bwd:
+                places = call.differentiable
+                gradients = torch.autograd.grad(loss.sum(), list(places.values()), allow_unused=True)
+                cache.add_gradients(dict(zip(places, gradients, strict=True)), pos_slice=pos_slice, device=device)
         return out, cache.without_batch() if remove_batch_dim else cache
 
     def run_with_hooks(
@@ -240,9 +248,9 @@ class GPT(Weights):
         loss_per_token: bool = False,
         start_at_layer: int | None = None,
         stop_at_layer: int | None = None,
-        attention_mask: Mask | None = None,
+        attention_mask: Tensor | None = None,
     ) -> Any:
-        """Run with hooks `(name, f)` in force for this call only; f(tensor, hook) returns a tensor, or None to keep it."""
+        """Run with hooks `(name, f)` for this call only; f(tensor, hook) returns a tensor, or None to keep it."""
         self._check_reached([*fwd_hooks, *bwd_hooks], start_at_layer, stop_at_layer)
         with self.hooks(fwd_hooks, bwd_hooks):
             span = (start_at_layer, stop_at_layer)
@@ -285,7 +293,6 @@ class GPT(Weights):
         for entry in open_scopes:
             forward += [(name, function) for name, several in entry.forward.items() for function in several]
             backward += [(name, function) for name, several in entry.backward.items() for function in several]
-        _check_compatible([name for name, _ in forward])
         return Call(edits=collected(forward), backward=collected(backward))
 
     def _run(
@@ -294,8 +301,8 @@ class GPT(Weights):
         call: Call | None,
         span: tuple[int | None, int | None],
         return_type: str | None,
-        loss_per_token: bool,
-        attention_mask: Mask | None,
+        loss_per_token: bool,  # noqa: FBT001
+        attention_mask: Tensor | None,
         loss_fn: Callable[[Logits], Tensor] | None,
     ) -> Any:
         """One pass over a span of layers: (what was asked for, the loss if there is one)."""
@@ -316,17 +323,18 @@ class GPT(Weights):
         if wants_loss and loss_fn is not None:
             loss = loss_fn(logits)
         elif wants_loss:
-            loss = self._loss_of(logits, self._targets(tokens, start), attention_mask, loss_per_token)
+            loss = self._loss_of(logits, self._targets(tokens, start), attention_mask, per_token=loss_per_token)
         return {"logits": logits, "loss": loss, "both": (logits, loss), None: None}[return_type], loss
 
     def _entered(
-        self, tokens: Tensor, start: int, attention_mask: Mask | None, call: Call | None
+        self, tokens: Tensor, start: int, attention_mask: Tensor | None, call: Call | None
     ) -> tuple[Stream, Pass]:
         if start == 0 and not tokens.is_floating_point():
             return self._start(tokens, attention_mask, None, call)
         if tokens.ndim != 3 or tokens.shape[-1] != self.config.d_model:
             raise InputError(
-                f"start_at_layer takes a residual [batch, pos, d_model={self.config.d_model}]; got shape {tuple(tokens.shape)}."
+                f"start_at_layer takes a residual [batch, pos, d_model={self.config.d_model}]; "
+                f"got shape {tuple(tokens.shape)}."
             )
         return tokens, self._pass(*self._placed(tokens, attention_mask, None), call)
 
@@ -361,12 +369,14 @@ class GPT(Weights):
 
     # --- losses, checks, the rest -------------------------------------------------------------------------------------
 
-    def _loss_of(self, logits: Logits, tokens: Tokens, attention_mask: Mask | None, per_token: bool) -> Tensor:
+    def _loss_of(self, logits: Logits, tokens: Tokens, attention_mask: Tensor | None, *, per_token: bool) -> Tensor:
         if self.config.attention is AttentionKind.BIDIRECTIONAL:
             raise InputError(
                 "a bidirectional model sees the next token, so next-token loss is meaningless; use loss_fn."
             )
-        losses = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten().long(), reduction="none")
+        predictions = logits[:, :-1].flatten(0, 1)
+        predictions = predictions.to(torch.promote_types(predictions.dtype, torch.float32))
+        losses = F.cross_entropy(predictions, tokens[:, 1:].flatten().long(), reduction="none")
         losses = losses.view(tokens.shape[0], -1)
         if attention_mask is None:
             return losses if per_token else losses.mean()
@@ -384,13 +394,15 @@ class GPT(Weights):
     def _check_tokens(self, tokens: Tensor) -> None:
         if tokens.ndim != 2 or tokens.is_floating_point() or tokens.numel() == 0:
             raise InputError(
-                f"tokens must be whole numbers of shape [batch, pos], not empty; got {tokens.dtype} of shape {tuple(tokens.shape)}."
+                f"tokens must be whole numbers of shape [batch, pos], not empty; got {tokens.dtype} "
+                f"of shape {tuple(tokens.shape)}."
             )
         low, high = (int(bound) for bound in tokens.aminmax())
         if low < 0 or high >= self.config.d_vocab:
             wrong = low if low < 0 else high
             raise InputError(
-                f"token id {wrong} is outside this model's vocabulary of {self.config.d_vocab} (0 to {self.config.d_vocab - 1})."
+                f"token id {wrong} is outside this model's vocabulary of {self.config.d_vocab} "
+                f"(0 to {self.config.d_vocab - 1})."
             )
 
     def _checked_mask(self, mask: Tensor, n_batch: int, past: int, n_pos: int) -> Mask:
@@ -398,15 +410,6 @@ class GPT(Weights):
             raise InputError(f"attention_mask has shape {tuple(mask.shape)}; it must cover {(n_batch, past + n_pos)}.")
         return mask.bool()
 
-    def generate(self, tokens: Tokens, **options: Any) -> Tokens:
+    def generate(self, tokens: Tokens, **options: Any) -> Int[Tensor, "batch all_pos"]:
         """Continue `tokens`; see `model.generate.generate` for the options."""
         return generate(self, tokens, **options)
-
-
-def _check_compatible(edited: Sequence[str]) -> None:
-    """A layer's norm and its per-head inputs cannot both be edited: the inputs stand before the norm that the edit replaces."""
-    split = {name.split(".")[1]: name for name in edited if name.endswith(("hook_attn_in", "_input"))}
-    for name in edited:
-        parts = name.split(".")
-        if len(parts) > 2 and parts[2] == "ln1" and parts[1] in split:
-            raise InputError(f"{name} and {split[parts[1]]} cannot be edited in one run; edit them in two.")

@@ -1,12 +1,14 @@
 """Reading and editing named places during one call.
 
-A `HookPoint` stands wherever the model has a named place and hands its tensor on. When nobody watches, it costs one comparison. When
-somebody does, a `Call` travels through the forward pass with what is to be read, edited or differentiated; it belongs to that
-call alone, so hooks cannot outlive it, meet hooks of another thread, or stay behind after an exception.
+A `HookPoint` stands wherever the model has a named place and hands its tensor on. When nobody watches, it costs one
+comparison. When somebody does, a `Call` travels through the forward pass with what is to be read, edited or
+differentiated; it belongs to that call alone, so hooks cannot outlive it, meet hooks of another thread, or stay
+behind after an exception.
 
 * Readers get a snapshot (a copy, never a view); reading changes nothing.
 * Editors get a copy of their own to change in place or to replace, so an edit never reaches what was read before it.
-* Some places are computed *beside* the forward pass (`HookPoint.beside`): the pass uses them only if an editor changed them.
+* Some places are computed *beside* the forward pass (`HookPoint.beside`): the pass uses them only if an editor
+  changed them.
 """
 
 from __future__ import annotations
@@ -77,6 +79,7 @@ class HookPoint:
         self.name = str(site)
 
     def __call__(self, x: Tensor, call: Call | None) -> Tensor:
+        """The tensor `x`, as read and edited by the call."""
         if call is None or not call.watches(self.name):
             return x
         return self._visit(x, call)
@@ -118,7 +121,8 @@ def _edited(x: Tensor, edit: HookFunction, hook: Hook) -> Tensor:
         )
     if answer.shape != x.shape:
         raise InputError(
-            f"the hook on {hook.name} returned shape {tuple(answer.shape)}; the place has shape {tuple(x.shape)}, keep it."
+            f"the hook on {hook.name} returned shape {tuple(answer.shape)}; the place has shape {tuple(x.shape)}, "
+            "keep it."
         )
     return answer
 

@@ -1,7 +1,8 @@
 """Drawing the first weights.
 
-Every matrix has a random stream of its own, named by the seed and the parameter's name. So two models that differ in one choice
-(the norm placement, say) begin with the same numbers everywhere else, and adding a part changes no other part.
+Every matrix has a random stream of its own, named by the seed and the parameter's name. So two models that differ in
+one choice (the norm placement, say) begin with the same numbers everywhere else, and adding a part changes no other
+part.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Keys and values of the positions already seen, so that each new token costs one position.
 
-The memory is laid out once for n_ctx positions. Keys are stored as attention uses them: rotated, at their absolute positions.
+The memory is laid out once for n_ctx positions. Keys are stored as attention uses them: rotated, at their absolute
+positions.
 """
 
 from __future__ import annotations

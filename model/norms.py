@@ -1,7 +1,7 @@
 """LayerNorm and RMSNorm with their inside open to view.
 
-The norm itself is torch's fused kernel, whose statistics are at least fp32. Its parts, the divisor `hook_scale` and the quotient
-`hook_normalized`, are computed beside it when asked for, and take its place when they are edited.
+The norm itself is torch's fused kernel, whose statistics are at least fp32. Its parts, the divisor `hook_scale` and
+the quotient `hook_normalized`, are computed beside it when asked for, and take its place when they are edited.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from model.sites import Site, Tap
 class NormLayer(nn.Module):
     """out = normalized * w + b, normalized = x / scale; LayerNorm centres x first.
 
-    scale = sqrt(mean square + eps) over d_model, of the centred x for LayerNorm. `shrink` multiplies the output (1 except in
-    the scaled placement).
+    scale = sqrt(mean square + eps) over d_model, of the centred x for LayerNorm. `shrink` multiplies the output (1
+    except in the scaled placement).
     """
 
     def __init__(self, config: GPTConfig, name: str, layer: int | None = None, *, shrink: float = 1.0) -> None:
@@ -35,6 +35,7 @@ class NormLayer(nn.Module):
         self.hook_out = HookPoint(_site(name, "OUT", layer))
 
     def forward(self, x: Float[Tensor, "*batch d_model"], call: Call | None = None) -> Float[Tensor, "*batch d_model"]:
+        """The normed `x`; at run time with a call, as read and edited by it."""
         normalized = self._edited_normalized(x, call)
         out = self._fused(x) if normalized is None else self._gained(normalized).to(x.dtype)
         return self.hook_out(out if self.shrink == 1 else out * self.shrink, call)
@@ -44,7 +45,7 @@ class NormLayer(nn.Module):
         return (self._centred(x).pow(2).mean(-1, keepdim=True) + self.eps).sqrt()
 
     def _edited_normalized(self, x: Tensor, call: Call | None) -> Tensor | None:
-        """x / scale if it has to take part in the pass, else None."""
+        """The quotient x / scale if it has to take part in the pass, else None."""
         if not (self.hook_scale.wanted(call) or self.hook_normalized.wanted(call)):
             return None
         scale = self.scale(x)

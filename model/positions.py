@@ -1,7 +1,7 @@
 """How a token's position enters the model: rotation, added vectors, or a penalty on distance.
 
-Angles are computed in fp64 and applied in fp32 or better, whatever the model's dtype, so that a rotated dot product depends on the
-distance alone even at position 4000 in bf16. Nothing is stored, so nothing can be cast by `.to(...)`.
+Angles are computed in fp64 and applied in fp32 or better, whatever the model's dtype, so that a rotated dot product
+depends on the distance alone even at position 4000 in bf16. Nothing is stored, so nothing can be cast by `.to(...)`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Rotary positions (Su et al. 2021, eq. 34; half-split pairing): dimension i turns with dimension i + d_head / 2."""
+    """Rotary positions (Su et al. 2021, eq. 34), half-split: dimension i turns with dimension i + d_head / 2."""
 
     cos: Float[Tensor, "batch pos one pair"]
     sin: Float[Tensor, "batch pos one pair"]

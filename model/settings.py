@@ -1,12 +1,13 @@
 """Configurations to and from plain data, strictly.
 
-One way in for every config of the project: a mapping (TOML, JSON, the `--set` flag) becomes a frozen dataclass, and what the
-dataclass does not know is an error that names the nearest key. Nothing is dropped, nothing is guessed.
+One way in for every config of the project: a mapping (TOML, JSON, the `--set` flag) becomes a frozen dataclass, and
+what the dataclass does not know is an error that names the nearest key. Nothing is dropped, nothing is guessed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import types
 import typing
@@ -70,7 +71,7 @@ def config_hash(config: Any) -> str:
 
 @cache
 def _hints(cls: type) -> dict[str, Any]:
-    hints = typing.get_type_hints(cls)
+    hints = inspect.get_annotations(cls, eval_str=True)
     return {field.name: hints[field.name] for field in fields(cls) if field.init}
 
 
@@ -133,26 +134,28 @@ def _parse(hint: Any, text: str, where: str) -> Any:
 def _coerce(hint: Any, value: Any, where: str) -> Any:
     """A plain value as the hinted type, or an error that says what was expected."""
     if _is_union(hint):
-        options = typing.get_args(hint)
-        if value is None and type(None) in options:
+        if value is None and type(None) in typing.get_args(hint):
             return None
-        return _coerce(next(option for option in options if option is not type(None)), value, where)
-    if is_dataclass(hint):
-        if isinstance(value, Mapping):
-            return from_plain(typing.cast(type, hint), value, where)
-        if isinstance(value, typing.cast(type, hint)):
-            return value
-    elif typing.get_origin(hint) is tuple and isinstance(value, list | tuple):
+        hint = next(option for option in typing.get_args(hint) if option is not type(None))
+    if is_dataclass(hint) and isinstance(value, Mapping):
+        return from_plain(typing.cast(type, hint), value, where)
+    if typing.get_origin(hint) is tuple and isinstance(value, list | tuple):
         return tuple(_coerce(typing.get_args(hint)[0], item, where) for item in value)
-    elif isinstance(hint, type) and issubclass(hint, Enum):
+    if isinstance(hint, type) and issubclass(hint, Enum):
         return as_enum(hint, value, where)
-    elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    elif isinstance(hint, type) and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
-        return value
-    elif hint is Any or typing.get_origin(hint) is dict:
-        return value
+    if _fits(hint, value):
+        return float(value) if hint is float else value
     raise ConfigError(f"{where}={value!r} is not {_spoken(hint)}.")
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    """Whether a value is of the hinted type; true is no number, and a whole number is a number."""
+    if hint is Any or typing.get_origin(hint) is dict:
+        return True
+    if isinstance(value, bool):
+        return hint is bool
+    kinds = int | float if hint is float else hint
+    return isinstance(value, kinds)
 
 
 E = TypeVar("E", bound=Enum)

@@ -1,7 +1,7 @@
 """The weights under the names that the field uses, stacked over layers.
 
-Snapshots for reading: `gpt.W_Q` is [layer, head, d_model, d_head] with grouped heads expanded, computed at each access. To change a
-weight write into `gpt.blocks[i].attn.W_Q`, preferably inside `with gpt.weights_edited():`.
+Snapshots for reading: `gpt.W_Q` is [layer, head, d_model, d_head] with grouped heads expanded, computed at each
+access. To change a weight write into `gpt.blocks[i].attn.W_Q`, preferably inside `with gpt.weights_edited():`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Weights(nn.Module):
         ln_final: NormLayer | None
 
         @property
-        def layers(self) -> list[Block]: ...
+        def layers(self) -> list[Block]: ...  # noqa: D102
 
     @property
     def W_E(self) -> Float[Tensor, "d_vocab d_model"]:
@@ -121,10 +121,11 @@ class Weights(nn.Module):
         return torch.stack([_bias(self._ffn(block).out_proj) for block in self.layers])
 
     def folded_unembed(self) -> Float[Tensor, "d_model d_vocab"]:
-        """W_U with the gain of the final norm folded in: what a direction of the stream does to the logits, up to the scale.
+        """W_U with the gain of the final norm folded in.
 
-        The final norm is ln_final, else the last ln2 (the last ln1 without FFN), else none. LayerNorm also centres what it
-        reads, which is folded too; a bias is the same for all directions and left out.
+        What a direction of the stream does to the logits, up to the norm's scale. The final norm is ln_final, else the
+        last ln2 (the last ln1 without FFN), else none. LayerNorm also centres what it reads, which is folded too; a bias is
+        the same for all directions and left out.
         """
         norm = self.final_norm
         if norm is None:
@@ -141,7 +142,7 @@ class Weights(nn.Module):
         return self.ln_final or (last.ln2 if last.mlp is not None else last.ln1)
 
     def parameter_groups(self) -> dict[str, list[tuple[str, nn.Parameter]]]:
-        """Parameters by what they are: "L0.W_Q", ..., "L0.norms", "L0.biases", "embed", "unembed", "pos_embed", "ln_final"."""
+        """Parameters by what they are: "L0.W_Q", ..., "L0.norms", "L0.biases", "embed", "pos_embed", "ln_final"."""
         groups: dict[str, list[tuple[str, nn.Parameter]]] = {}
         for name, parameter in self.named_parameters():
             groups.setdefault(_group(name), []).append((name, parameter))

@@ -1,9 +1,10 @@
 """Models whose circuits are known because their weights are set by hand.
 
-The residual stream is cut into named subspaces; a planted head reads one and writes another, so that every score, ablation effect and
-memory has an answer that can be written down.
+The residual stream is cut into named subspaces; a planted head reads one and writes another, so that every score,
+ablation effect and memory has an answer that can be written down.
 
-    induction_model()   L0H1 attends to the previous token and copies it; L1H2 attends to what followed the current token's earlier
+    induction_model()   L0H1 attends to the previous token and copies it; L1H2 attends to what followed the current
+    token's earlier
                         copy, and copies that to the output. All other heads write nothing.
     memory_model()      one FFN memory fires on one bigram and promotes one token.
 """
@@ -54,13 +55,20 @@ def induction_model(*, d_vocab: int = D_VOCAB, n_ctx: int = N_CTX, n_heads: int 
 def memory_model(*, first: int = 3, second: int = 5, promoted: int = 7, layer: int = 0, memory: int = 2) -> GPT:
     """Memory `memory` fires with coefficient 1 exactly where `first` is followed by `second`, and promotes `promoted`.
 
-    A previous-token head in layer 0 puts the previous token beside the current one. The key reads both and its bias takes 1
-    away, so that either alone is not enough (ReLU). With `layer=0` the FFN comes right after that head.
+    A previous-token head in layer 0 puts the previous token beside the current one. The key reads both and its bias
+    takes 1 away, so that either alone is not enough (ReLU). With `layer=0` the FFN comes right after that head.
     """
     d_vocab, n_ctx = D_VOCAB, N_CTX
     d_model = 3 * d_vocab + n_ctx
     config = GPTConfig(
-        **{"n_layers": layer + 1, "n_heads": 2, "d_model": d_model, "d_head": n_ctx, "n_ctx": n_ctx, "d_vocab": d_vocab},
+        **{
+            "n_layers": layer + 1,
+            "n_heads": 2,
+            "d_model": d_model,
+            "d_head": n_ctx,
+            "n_ctx": n_ctx,
+            "d_vocab": d_vocab,
+        },
         **{"norm": "none", "positions": "learned", "ffn": "relu", "d_ff": 8, "tie_embeddings": False, "biases": True},
     )
     gpt = GPT(config).eval()

@@ -1,0 +1,119 @@
+"""Generation: the key-value cache changes the cost, never the text; and what cannot be generated is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from model import GPT, Hook, KeyValueCache
+from model.errors import InputError
+from tests.model.variants import PLACEMENTS, POSITIONS, name_of
+
+MakeGPT = Callable[..., GPT]
+VARIANTS = [*PLACEMENTS[::2], *POSITIONS, {"n_kv_heads": 2, "qk_norm": True}, {"ffn": "swiglu"}]
+
+
+def cache_for(gpt: GPT, n_batch: int) -> KeyValueCache:
+    return KeyValueCache(gpt.config, n_batch, device=gpt.device, dtype=gpt.dtype)
+
+
+def decoded(gpt: GPT, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Logits of five positions at once and then of one at a time, through the cache."""
+    cache = cache_for(gpt, len(tokens))
+    parts, start = [], 0
+    for end in (5, *range(6, tokens.shape[1] + 1)):
+        parts.append(gpt(tokens[:, start:end], None if mask is None else mask[:, :end], kv_cache=cache))
+        start = end
+    return torch.cat(parts, dim=1)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
+def test_cached_decoding_equals_the_full_pass(make_gpt: MakeGPT, tokens: Tensor, variant: dict[str, Any]) -> None:
+    gpt = make_gpt(**variant)
+    torch.testing.assert_close(decoded(gpt, tokens), gpt(tokens), rtol=1e-4, atol=1e-4)
+    mask = torch.tensor([0, 2, 4])[:, None] <= torch.arange(12)  # ragged, left-padded
+    expected = gpt(tokens, mask)
+    torch.testing.assert_close(decoded(gpt, tokens, mask)[mask], expected[mask], rtol=1e-4, atol=1e-4)
+
+
+def test_cached_decoding_equals_the_full_pass_under_hooks_that_go_by_position(
+    make_gpt: MakeGPT, tokens: Tensor
+) -> None:
+    gpt = make_gpt().double()
+
+    def silence_after_three(z: Tensor, hook: Hook) -> Tensor:
+        late = (hook.positions > 3)[:, :, None]
+        z[:, :, 1] = torch.where(late, 0.0, z[:, :, 1])
+        return z
+
+    clean = gpt(tokens)
+    with gpt.hooks([("blocks.0.attn.hook_z", silence_after_three)]):
+        torch.testing.assert_close(decoded(gpt, tokens), gpt(tokens), rtol=1e-9, atol=1e-9)
+        assert (gpt(tokens) - clean)[:, 4:].abs().max() > 1e-3
+        assert torch.equal(gpt(tokens)[:, :4], clean[:, :4])
+
+
+@pytest.mark.parametrize("variant", [*POSITIONS, {"norm": "post"}], ids=name_of)
+def test_the_cache_changes_no_token(make_gpt: MakeGPT, tokens: Tensor, variant: dict[str, Any]) -> None:
+    gpt = make_gpt(**variant)
+    options = {"max_new_tokens": 10, "temperature": 0.8, "top_k": 20, "top_p": 0.95, "seed": 3}
+    with_cache = gpt.generate(tokens, **options)
+    assert torch.equal(with_cache, gpt.generate(tokens, **options, use_kv_cache=False))
+    assert with_cache.shape == (3, 22)
+    assert torch.equal(with_cache[:, :12], tokens)
+
+
+def test_a_padded_batch_continues_like_each_prompt_alone(make_gpt: MakeGPT, tokens: Tensor) -> None:
+    gpt, short = make_gpt(), tokens[1:2, :4]
+    batch = torch.cat((tokens[:1, :7], torch.cat((torch.zeros(1, 3, dtype=torch.long), short), dim=1)))
+    mask = torch.tensor([[1] * 7, [0] * 3 + [1] * 4]).bool()
+    together = gpt.generate(batch, max_new_tokens=6, temperature=0.0, attention_mask=mask)
+    assert torch.equal(together[0, 7:], gpt.generate(tokens[:1, :7], max_new_tokens=6, temperature=0.0)[0, 7:])
+    assert torch.equal(together[1, 7:], gpt.generate(short, max_new_tokens=6, temperature=0.0)[0, 4:])
+
+
+def test_a_seed_names_the_text(tiny: GPT, tokens: Tensor) -> None:
+    torch.manual_seed(0)
+    first = tiny.generate(tokens, max_new_tokens=8, temperature=5.0, seed=1)
+    assert torch.equal(first, tiny.generate(tokens, max_new_tokens=8, temperature=5.0, seed=1))
+    assert not torch.equal(first, tiny.generate(tokens, max_new_tokens=8, temperature=5.0, seed=2))
+
+
+def test_top_k_and_top_p_keep_the_likeliest(tiny: GPT, tokens: Tensor) -> None:
+    greedy = tiny.generate(tokens, max_new_tokens=5, temperature=0.0)
+    assert torch.equal(greedy, tiny.generate(tokens, max_new_tokens=5, top_k=1))
+    assert torch.equal(greedy, tiny.generate(tokens, max_new_tokens=5, top_p=1e-6))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"max_new_tokens": 14}, "12 tokens and 14 more exceed n_ctx=24; ask for at most 13"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0 generates nothing"),
+        ({"temperature": -1.0}, "temperature=-1.0 is negative"),
+        ({"top_k": 51}, "top_k=51 is outside 1 to d_vocab=50"),
+        ({"top_p": 0.0}, "top_p=0.0 is not a probability"),
+        ({"attention_mask": torch.arange(12).expand(3, -1) < 10}, "pad shorter prompts on the left"),
+    ],
+)
+def test_what_cannot_be_generated_is_said(tiny: GPT, tokens: Tensor, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        tiny.generate(tokens, **({"max_new_tokens": 1} | options))
+    with pytest.raises(TypeError):
+        tiny.generate(tokens, bogus=1)
+
+
+def test_the_longest_continuation_fills_the_context(tiny: GPT, tokens: Tensor) -> None:
+    assert tiny.generate(tokens, max_new_tokens=13).shape == (3, 25)
+
+
+def test_a_full_cache_takes_no_more(tiny: GPT, tokens: Tensor) -> None:
+    cache = cache_for(tiny, 3)
+    tiny(tokens, kv_cache=cache)
+    tiny(tokens, kv_cache=cache)
+    with pytest.raises(InputError, match="25 positions exceed this model's n_ctx=24"):
+        tiny(tokens[:, :1], kv_cache=cache)

@@ -1,0 +1,340 @@
+"""Reading changes nothing, editing changes what it says, and nothing is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from model import GPT, Hook, Tap
+from model.errors import InputError, UnknownSiteError
+from model.hooks import hook_name
+from model.sites import ON_DEMAND
+from tests.model.variants import ALL, EXTRAS, FFNS, PLACEMENTS, name_of
+
+MakeGPT = Callable[..., GPT]
+VARIANTS = [*PLACEMENTS[::2], *FFNS, *EXTRAS]
+
+
+def sizes_of(gpt: GPT, tokens: Tensor) -> dict[str, int]:
+    config = gpt.config
+    return {
+        "batch": tokens.shape[0], "pos": tokens.shape[1], "query": tokens.shape[1], "key": tokens.shape[1], "one": 1,
+        "d_model": config.d_model, "head": config.n_heads, "kv_head": config.kv_heads, "d_head": config.head_width,
+        "memory": config.ffn_width, "d_vocab": config.d_vocab,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", ALL, ids=name_of)
+def test_every_place_fires_once_with_its_documented_shape_and_reading_changes_no_bit(
+    make_gpt: MakeGPT, tokens: Tensor, variant: dict[str, Any]
+) -> None:
+    gpt, fired = make_gpt(**variant), []
+    names = gpt.named_sites()
+    out, cache = gpt.run_with_cache(tokens, names)
+    assert list(cache) == names
+    sizes = sizes_of(gpt, tokens)
+    for name, tensor in cache.items():
+        assert tensor.shape == tuple(sizes[axis] for axis in gpt._sites[name].tap.axes), name
+    with gpt.explicit_attention():
+        assert torch.equal(gpt(tokens), out)
+    gpt.run_with_hooks(tokens, [(name, lambda x, hook: fired.append(hook.name)) for name in names])
+    assert sorted(fired) == sorted(names)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
+def test_every_place_when_edited_changes_the_logits(make_gpt: MakeGPT, tokens: Tensor, variant: dict[str, Any]) -> None:
+    gpt, generator = make_gpt(**variant), torch.Generator().manual_seed(0)
+    with gpt.explicit_attention():
+        clean = gpt(tokens)
+
+        def noise(x: Tensor, hook: Hook) -> Tensor:
+            return x + torch.rand(x.shape, generator=generator)
+
+        for name in gpt.named_sites():
+            edited = gpt.run_with_hooks(tokens, [(name, noise)])
+            assert (edited - clean).abs().max() > 1e-4, name
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
+def test_an_edit_that_changes_nothing_leaves_every_bit(
+    make_gpt: MakeGPT, tokens: Tensor, variant: dict[str, Any]
+) -> None:
+    gpt = make_gpt(**variant)
+    with gpt.explicit_attention():
+        clean = gpt(tokens)
+        for name in gpt.named_sites():
+            assert torch.equal(gpt.run_with_hooks(tokens, [(name, lambda x, hook: x.clone())]), clean), name
+
+
+@pytest.mark.parametrize(
+    "variant", [*PLACEMENTS[::2], {"ffn": "swiglu", "n_kv_heads": 2, "norm_kind": "rmsnorm"}], ids=name_of
+)
+def test_cached_gradients_are_autograds(make_gpt: MakeGPT, tokens: Tensor, variant: dict[str, Any]) -> None:
+    """The gradient at a place is the change of the loss per change of what stands there (fp64, central differences)."""
+    gpt = make_gpt(**variant).double()
+    generator = torch.Generator().manual_seed(0)
+    split = [name for name in gpt.named_sites() if name.endswith(("attn_in", "_input"))]
+    gradients = {}
+    for names in (split, [name for name in gpt.named_sites() if name not in split]):
+        _, cache = gpt.run_with_cache(tokens, names, incl_bwd=True, return_type="loss")
+        gradients |= {name: cache[f"{name}_grad"] for name in names}
+    assert all(parameter.grad is None for parameter in gpt.parameters())
+    step = 1e-5
+    for name in gpt.named_sites():
+        if name == "hook_embed":
+            continue
+        direction = torch.randn(gradients[name].shape, generator=generator, dtype=torch.float64)
+        if "attn_scores" in name or "pattern" in name:
+            direction = direction.tril()
+        up, down = (
+            gpt.run_with_hooks(tokens, [(name, lambda x, hook, d=sign * step * direction: x + d)], return_type="loss")
+            for sign in (1, -1)
+        )
+        expected = (up - down).item() / (2 * step)
+        assert (gradients[name] * direction).sum().item() == pytest.approx(expected, rel=1e-4, abs=1e-7), name
+
+
+def test_gradients_need_no_trainable_parameter(tiny: GPT, tokens: Tensor) -> None:
+    expected = tiny.run_with_cache(tokens, "blocks.1.hook_resid_pre", incl_bwd=True, return_type="loss")[1]
+    tiny.requires_grad_(False)
+    with torch.no_grad():
+        _, cache = tiny.run_with_cache(tokens, "blocks.1.hook_resid_pre", incl_bwd=True, return_type="loss")
+    assert torch.equal(cache["resid_pre", 1, "grad"], expected["resid_pre", 1, "grad"])
+
+
+def test_a_backward_hook_sees_and_edits_the_gradient(tiny: GPT, tokens: Tensor) -> None:
+    seen = []
+    loss = tiny.run_with_hooks(
+        tokens,
+        bwd_hooks=[("blocks.1.hook_resid_mid", lambda grad, hook: seen.append(hook.name) or grad * 0)],
+        return_type="loss",
+    )
+    loss.backward()
+    assert seen == ["blocks.1.hook_resid_mid"]
+    assert (tiny.blocks[1].attn.q_proj.weight.grad == 0).all()
+    assert (tiny.blocks[1].mlp.in_proj.weight.grad != 0).any()
+
+
+# --- cache ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_cached_tensor_is_a_copy(tiny: GPT, tokens: Tensor) -> None:
+    def overwrite(x: Tensor, hook: Hook) -> None:
+        x[:] = 1000.0
+
+    with tiny.hooks([("blocks.1.hook_resid_pre", overwrite)]):
+        _, cache = tiny.run_with_cache(tokens, ["blocks.0.hook_resid_post", "blocks.1.hook_resid_pre"])
+    assert cache["resid_post", 0].abs().max() < 100
+    assert (cache["resid_pre", 1] == 1000).all()
+
+
+def test_equal_neighbours_share_one_snapshot(tiny: GPT, tokens: Tensor) -> None:
+    _, cache = tiny.run_with_cache(tokens)
+    assert cache["resid_post", 0].data_ptr() == cache["resid_pre", 1].data_ptr()
+    assert cache.n_bytes < sum(tensor.nbytes for tensor in cache.values())
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "blocks.1.hook_resid_mid",
+        Tap.RESID_MID.at(1),
+        ["blocks.1.hook_resid_mid"],
+        lambda n: n.endswith("1.hook_resid_mid"),
+    ],
+)
+def test_a_names_filter_is_a_name_a_site_a_list_or_a_function(tiny: GPT, tokens: Tensor, wanted: Any) -> None:
+    assert list(tiny.run_with_cache(tokens, wanted)[1]) == ["blocks.1.hook_resid_mid"]
+
+
+def test_everything_leaves_out_what_is_computed_on_demand(tiny: GPT, tokens: Tensor) -> None:
+    names = set(tiny.run_with_cache(tokens)[1])
+    assert {tiny._sites[name].tap for name in set(tiny.named_sites()) - names} == ON_DEMAND
+
+
+@pytest.mark.parametrize("pos_slice", [-1, slice(2, 5), [0, 3]])
+def test_a_position_slice_cuts_the_position_axis_of_every_place(tiny: GPT, tokens: Tensor, pos_slice: Any) -> None:
+    _, whole = tiny.run_with_cache(tokens, tiny.named_sites())
+    _, cut = tiny.run_with_cache(tokens, tiny.named_sites(), pos_slice=pos_slice)
+    index = [pos_slice] if isinstance(pos_slice, int) else pos_slice
+    for name in cut:
+        axis = tiny._sites[name].tap.position_axis
+        assert torch.equal(cut[name], whole[name][(slice(None),) * axis + (index,)]), name
+
+
+def test_short_keys_and_sites_name_the_same_tensor(tiny: GPT, tokens: Tensor) -> None:
+    _, cache = tiny.run_with_cache(tokens)
+    assert cache["pattern", 1] is cache["blocks.1.attn.hook_pattern"] is cache[Tap.PATTERN.at(1)]
+    assert cache["scale", 0, "ln2"] is cache["blocks.0.ln2.hook_scale"]
+    assert cache["embed"] is cache["hook_embed"]
+    assert cache.stack("resid_post").shape == (2, 3, 12, 32)
+    for name in cache:
+        assert hook_name(name) == name
+
+
+def test_remove_batch_dim_takes_one_sequence_only(tiny: GPT, tokens: Tensor) -> None:
+    assert tiny.run_with_cache(tokens[:1], remove_batch_dim=True)[1]["pattern", 0].shape == (4, 12, 12)
+    with pytest.raises(InputError, match="remove_batch_dim needs a batch of one sequence; this one has 3"):
+        tiny.run_with_cache(tokens, remove_batch_dim=True)
+
+
+def test_a_run_over_a_span_of_layers_continues_the_whole_run(tiny: GPT, tokens: Tensor) -> None:
+    whole, cache = tiny.run_with_cache(tokens, lambda name: "resid" in name)
+    middle, _ = tiny.run_with_cache(tokens, "blocks.0.hook_resid_post", stop_at_layer=1)
+    assert torch.equal(middle, cache["resid_pre", 1])
+    rest, later = tiny.run_with_cache(middle, "blocks.1.hook_resid_post", start_at_layer=1)
+    assert torch.equal(rest, whole)
+    assert torch.equal(later["resid_post", 1], cache["resid_post", 1])
+
+
+def test_a_hook_outside_the_span_is_refused(tiny: GPT, tokens: Tensor) -> None:
+    with pytest.raises(InputError, match="blocks.1.hook_resid_pre was hooked, but .* stop_at_layer=1 never reaches it"):
+        tiny.run_with_hooks(tokens, [("blocks.1.hook_resid_pre", lambda x, hook: None)], stop_at_layer=1)
+    with pytest.raises(UnknownSiteError, match='no hook "blocks.1.hook_resid_pre"'):
+        tiny.run_with_cache(tokens, "blocks.1.hook_resid_pre", stop_at_layer=1)
+
+
+# --- split inputs and results -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "variant", [{}, {"n_kv_heads": 2, "biases": True}, {"norm": "post"}, {"norm": "reordered"}], ids=name_of
+)
+def test_split_inputs_are_the_stream_before_the_norm(
+    make_gpt: MakeGPT, tokens: Tensor, variant: dict[str, Any]
+) -> None:
+    gpt = make_gpt(**variant)
+    names = [f"blocks.1.hook_{part}" for part in ("resid_pre", "attn_in", "q_input", "k_input", "v_input")]
+    _, cache = gpt.run_with_cache(tokens, names)
+    for name in names[1:]:
+        assert torch.equal(cache[name], cache["resid_pre", 1].unsqueeze(2).expand_as(cache[name]))
+
+
+def test_a_change_of_one_heads_input_reaches_that_head_alone(make_gpt: MakeGPT, tokens: Tensor) -> None:
+    gpt = make_gpt(biases=True)
+
+    def move(x: Tensor, hook: Hook) -> None:
+        x[:, :, 2] += 1.0
+
+    _, clean = gpt.run_with_cache(tokens)
+    with gpt.hooks([("blocks.0.hook_q_input", move)]):
+        _, moved = gpt.run_with_cache(tokens)
+    torch.testing.assert_close(moved["q", 0][:, :, [0, 1, 3]], clean["q", 0][:, :, [0, 1, 3]])
+    assert (moved["q", 0][:, :, 2] - clean["q", 0][:, :, 2]).abs().max() > 1e-3
+    assert torch.equal(moved["k", 0], clean["k", 0])
+
+
+def test_the_ffn_input_moves_the_ffn_and_not_the_stream(tiny: GPT, tokens: Tensor) -> None:
+    _, clean = tiny.run_with_cache(tokens)
+    with tiny.hooks([("blocks.0.hook_mlp_in", lambda x, hook: x + 1)]):
+        _, moved = tiny.run_with_cache(tokens)
+    assert torch.equal(moved["resid_mid", 0], clean["resid_mid", 0])
+    torch.testing.assert_close(moved["resid_post", 0], clean["resid_mid", 0] + moved["mlp_out", 0])
+    assert not torch.equal(moved["mlp_out", 0], clean["mlp_out", 0])
+
+
+def test_results_of_the_heads_sum_to_what_attention_writes(make_gpt: MakeGPT, tokens: Tensor) -> None:
+    gpt = make_gpt(biases=True)
+    _, cache = gpt.run_with_cache(tokens, ["blocks.0.attn.hook_result", "blocks.0.hook_attn_out"])
+    torch.testing.assert_close(cache["result", 0].sum(2) + gpt.b_O[0], cache["attn_out", 0])
+    removed = gpt.run_with_hooks(tokens, [("blocks.0.attn.hook_result", lambda x, hook: x * 0)])
+    by_z = gpt.run_with_hooks(tokens, [("blocks.0.attn.hook_z", lambda x, hook: x * 0)])
+    torch.testing.assert_close(removed, by_z)
+
+
+def test_norm_and_split_input_edits_of_one_layer_exclude_each_other(tiny: GPT, tokens: Tensor) -> None:
+    hooks = [("blocks.0.ln1.hook_scale", lambda x, hook: x), ("blocks.0.hook_q_input", lambda x, hook: x + 1)]
+    with pytest.raises(InputError, match="blocks.0.ln1.hook_scale and the per-head inputs of layer 0 cannot be edited"):
+        tiny.run_with_hooks(tokens, hooks)
+
+
+# --- life cycle -------------------------------------------------------------------------------------------------------
+
+
+def test_no_hook_outlives_an_exception(tiny: GPT, tokens: Tensor) -> None:
+    def fail(x: Tensor, hook: Hook) -> None:
+        raise ZeroDivisionError
+
+    clean = tiny(tokens)
+    with pytest.raises(ZeroDivisionError):
+        tiny.run_with_hooks(tokens, [("blocks.0.hook_resid_mid", fail)])
+    with pytest.raises(ZeroDivisionError), tiny.hooks([("hook_embed", lambda x, hook: x * 0)]):
+        tiny.run_with_hooks(tokens, [("hook_embed", fail)])
+    assert torch.equal(tiny(tokens), clean)
+
+
+def test_blocks_nest_and_the_outer_hook_acts_first(tiny: GPT, tokens: Tensor) -> None:
+    order: list[str] = []
+    with (
+        tiny.hooks([("hook_embed", lambda x, hook: order.append("outer"))]),
+        tiny.hooks(  # noqa: SIM117
+            [("hook_embed", lambda x, hook: order.append("inner"))]
+        ),
+    ):
+        tiny(tokens)
+    assert order == ["outer", "inner"]
+
+
+def test_a_lasting_hook_stays_until_reset(tiny: GPT, tokens: Tensor) -> None:
+    clean = tiny(tokens)
+    tiny.add_hook(Tap.RESID_PRE.at(1), lambda x, hook: x * 0)
+    assert not torch.equal(tiny(tokens), clean)
+    tiny.reset_hooks()
+    assert torch.equal(tiny(tokens), clean)
+
+
+def test_hooks_of_one_model_leave_another_alone(make_gpt: MakeGPT, tokens: Tensor) -> None:
+    one, other = make_gpt(), make_gpt()
+    with one.hooks([("hook_embed", lambda x, hook: x * 0)]):
+        assert torch.equal(other(tokens), make_gpt()(tokens))
+
+
+def test_a_hook_is_told_its_layer_and_positions(tiny: GPT, tokens: Tensor) -> None:
+    seen: list[Hook] = []
+    mask = torch.arange(12).expand(3, -1) >= 2
+    tiny.run_with_hooks(tokens, [(Tap.Z.at(1), lambda x, hook: seen.append(hook))], attention_mask=mask)
+    assert (seen[0].layer, seen[0].name) == (1, "blocks.1.attn.hook_z")
+    assert seen[0].positions[0].tolist() == [-1, -1, *range(10)]
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("blocks.3.hook_resid_pre", r'no hook "blocks.3.hook_resid_pre" \(it has layers 0 to 1\)'),
+        ("blocks.0.attn.hook_patern", 'Did you mean "blocks.0.attn.hook_pattern"'),
+        (lambda name: "xyz" in name, "the filter matches none of this model's"),
+        ([], "an empty list of hook names selects nothing"),
+    ],
+)
+def test_a_name_that_means_nothing_raises(tiny: GPT, tokens: Tensor, name: Any, sentence: str) -> None:
+    with pytest.raises(UnknownSiteError, match=sentence):
+        tiny.run_with_cache(tokens, name)
+
+
+def test_places_exist_exactly_where_their_part_exists(make_gpt: MakeGPT) -> None:
+    post = make_gpt(norm="post").named_sites()
+    assert not any("ln_final" in name for name in post)
+    attention_only = make_gpt(ffn="none").named_sites()
+    assert not any("mlp" in name or "resid_mid" in name or "ln2" in name for name in attention_only)
+    assert "hook_pos_embed" in make_gpt(positions="learned").named_sites()
+    assert not any("rot_q" in name for name in make_gpt(positions="alibi").named_sites())
+
+
+def test_wrong_requests_are_refused_in_sentences(tiny: GPT, tokens: Tensor) -> None:
+    with pytest.raises(InputError, match="incl_bwd needs a loss"):
+        tiny.run_with_cache(tokens, incl_bwd=True)
+    with pytest.raises(InputError, match="return_type='logit' is not one of"):
+        tiny.run_with_hooks(tokens, return_type="logit")
+    with pytest.raises(InputError, match="returned shape .* keep it"):
+        tiny.run_with_hooks(tokens, [("hook_embed", lambda x, hook: x[:, :1])])
+    with pytest.raises(TypeError):
+        tiny.run_with_cache(tokens, bogus=3)
+    with pytest.raises(InputError, match="asked for under torch.no_grad"), torch.no_grad():
+        tiny.run_with_hooks(tokens, bwd_hooks=[("hook_embed", lambda x, hook: None)])
