@@ -8,8 +8,10 @@ times excepted.
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -33,13 +35,13 @@ class MetricsLog:
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Append one row; numbers keep seven significant digits. A number that is not finite is a TrainingError."""
-        try:
-            line = json.dumps(_rounded(row), allow_nan=False) + "\n"
-        except ValueError:
-            raise TrainingError(
-                f"Something measured at step {row['step']} is not a finite number, so training stopped; what was saved "
-                "before is intact. Train again with a lower optim.lr or a longer optim.warmup_steps."
-            ) from None
+        for name, number in _numbers(row):
+            if not math.isfinite(number):
+                raise TrainingError(
+                    f"{name} became {number} at step {row['step']}, so training stopped; what was saved before is "
+                    "intact. Train again with a lower optim.lr or a longer optim.warmup_steps."
+                )
+        line = json.dumps(_rounded(row), allow_nan=False) + "\n"
         with clear_os_errors("written", self._path, TrainingError):
             self._file.write(line)
             self._file.flush()
@@ -55,7 +57,8 @@ class MetricsLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with suppress(OSError):  # A full disk was reported when it was met; closing meets it again.
+            self._file.close()
 
 
 def _whole_lines(path: Path) -> list[str]:
@@ -64,6 +67,15 @@ def _whole_lines(path: Path) -> list[str]:
         return []
     text = path.read_text(encoding="utf-8")
     return text[: text.rfind("\n") + 1].splitlines()
+
+
+def _numbers(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Every number of a row by its dotted name."""
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{prefix}{key}.")
+        elif isinstance(value, int | float):
+            yield prefix + key, value
 
 
 def _rounded(value: Any) -> Any:

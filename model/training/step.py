@@ -121,5 +121,5 @@ def summed_nats(gpt: GPT, rows: Int[Tensor, "sequence pos"]) -> Float[Tensor, ""
 
 
 def _norm(tensors: Iterable[Tensor]) -> Float[Tensor, ""]:
-    """The norm of all the numbers together."""
-    return torch.stack([tensor.norm() for tensor in tensors]).norm()
+    """The norm of all the numbers together, in double precision: the squares of large numbers overflow in fp32."""
+    return torch.stack([torch.linalg.vector_norm(tensor, dtype=torch.float64) for tensor in tensors]).norm()

@@ -108,6 +108,6 @@ def test_the_same_under_torchrun(finished: Path, tmp_path: Path) -> None:
         "train(small_run(), Path(sys.argv[1]), device='cpu')\n"
     )
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environment = os.environ | {"PYTHONPATH": os.getcwd()}
+    environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
     subprocess.run([*launch, str(script), str(tmp_path / "two")], check=True, timeout=240, env=environment)
     assert_close_runs(tmp_path / "two", finished)
