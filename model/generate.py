@@ -36,10 +36,14 @@ def generate(
     """The tokens with `max_new_tokens` more.
 
     Args:
+        gpt: the model.
+        tokens: the prompts.
+        max_new_tokens: how many to add; all of them together must fit n_ctx (the last one needs no position).
         temperature: divides the logits; 0 takes the likeliest token.
         top_k: sample among the k likeliest tokens.
         top_p: sample among the fewest tokens that together have this probability.
         seed: names the random numbers; the same seed gives the same text.
+        use_kv_cache: compute one position a step instead of all; the same tokens, faster.
         attention_mask: true for tokens, false for the padding of shorter prompts (left).
     """
     _check(gpt, tokens, max_new_tokens, temperature, top_k, top_p)

@@ -213,13 +213,18 @@ class GPT(Weights):
 
         Args:
             tokens: [batch, pos], or the residual [batch, pos, d_model] entering `start_at_layer`.
-            names_filter: a hook name, a site, a list of them, a function of the name, or None for all but on-demand
-            places. pos_slice: positions to keep (queries, for scores and patterns); an integer keeps its axis.
-            stop_at_layer: exclusive; the output is then the residual entering that layer. device: where the cache
-            goes; the model stays where it is. incl_bwd: also store gradients of the loss (or of `loss_fn(logits)`) at
-            these places, under NAME_grad. Parameters'
-                own .grad is left alone.
+            names_filter: a hook name, a site, a list of them, a function of the name, or None for all but on-demand places.
+            pos_slice: positions to keep (queries, for scores and patterns); an integer keeps its axis.
+            start_at_layer: the first layer to run; `tokens` is then the residual entering it.
+            stop_at_layer: exclusive; the output is then the residual entering that layer.
+            device: where the cache goes; the model stays where it is.
+            remove_batch_dim: drop the batch axis of the cache, for a batch of one sequence.
+            incl_bwd: also store gradients of the loss (or of `loss_fn(logits)`) at these places, under NAME_grad;
+                parameters' own .grad is left alone.
             return_type: "logits", "loss", "both" or None.
+            loss_per_token: return the loss as [batch, pos - 1].
+            loss_fn: a scalar function of the logits, in place of the next-token loss.
+            attention_mask: [batch, pos], false for padding.
         """
         names = resolve(names_filter, self._within(start_at_layer, stop_at_layer), self.config.n_layers)
         cache = ActivationCache()

@@ -124,7 +124,7 @@ class Weights(nn.Module):
         """W_U with the gain of the final norm folded in.
 
         What a direction of the stream does to the logits, up to the norm's scale. The final norm is ln_final, else the
-        last ln2 (the last ln1 without FFN), else none. LayerNorm also centres what it reads, which is folded too; a bias is
+        last ln2 (the last ln1 without FFN), else none. LayerNorm also centres what it reads: folded too; a bias is
         the same for all directions and left out.
         """
         norm = self.final_norm

@@ -102,14 +102,14 @@ def shift(n: int) -> Tensor:
     return matrix
 
 
-def _attend(attention, head: int, reads: slice, seeks: slice, match: Tensor, d_head: int) -> None:  # noqa: ANN001
+def _attend(attention, head: int, reads: slice, seeks: slice, match: Tensor, d_head: int) -> None:
     """Make the score of (query, key) large where match[what the query reads, what the key holds] is 1."""
     n = match.shape[1]
     attention.W_Q[head][reads, :n] = match * _SHARP * d_head**0.5
     attention.W_K[head][seeks, :n] = torch.eye(n)
 
 
-def _copy(attention, head: int, reads: slice, writes: slice, *, gain: float) -> None:  # noqa: ANN001
+def _copy(attention, head: int, reads: slice, writes: slice, *, gain: float) -> None:
     n = reads.stop - reads.start
     attention.W_V[head][reads, :n] = torch.eye(n)
     attention.W_O[head][:n, writes] = gain * torch.eye(n)

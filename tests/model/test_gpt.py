@@ -80,10 +80,10 @@ def test_the_placements_are_the_equations_of_the_papers(make_gpt: MakeGPT, token
         expected = block.ln1(total) if norm in (Norm.POST, Norm.DEEPNORM) else total
         torch.testing.assert_close(cache["resid_mid", layer], expected)
         if norm is Norm.SCALED:
-            whole = cache["blocks.%d.ln1.hook_normalized" % layer] * block.ln1.w
-            torch.testing.assert_close(cache["blocks.%d.ln1.hook_out" % layer], whole / math.sqrt(layer + 1))
+            whole = cache[f"blocks.{layer}.ln1.hook_normalized"] * block.ln1.w
+            torch.testing.assert_close(cache[f"blocks.{layer}.ln1.hook_out"], whole / math.sqrt(layer + 1))
         if norm in (Norm.SANDWICH, Norm.REORDERED):
-            torch.testing.assert_close(out, cache["blocks.%d.ln1_post.hook_out" % layer])
+            torch.testing.assert_close(out, cache[f"blocks.{layer}.ln1_post.hook_out"])
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])

@@ -271,7 +271,7 @@ def test_blocks_nest_and_the_outer_hook_acts_first(tiny: GPT, tokens: Tensor) ->
     order: list[str] = []
     with (
         tiny.hooks([("hook_embed", lambda x, hook: order.append("outer"))]),
-        tiny.hooks(  # noqa: SIM117
+        tiny.hooks(
             [("hook_embed", lambda x, hook: order.append("inner"))]
         ),
     ):

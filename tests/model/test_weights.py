@@ -34,7 +34,7 @@ def test_grouped_heads_are_expanded_for_the_heads_that_share_them(make_gpt: Make
 
 def test_writing_into_a_view_changes_the_model_and_the_edit_ends_with_its_block(tiny: GPT, tokens: Tensor) -> None:
     clean = tiny(tokens)
-    with pytest.raises(ZeroDivisionError), tiny.weights_edited():
+    with pytest.raises(ZeroDivisionError), tiny.weights_edited():  # noqa: PT012
         tiny.blocks[0].attn.W_O[2] = 0.0
         silenced = tiny.run_with_hooks(tokens, [("blocks.0.attn.hook_z", lambda z, hook: None)])
         assert (tiny.run_with_cache(tokens, "blocks.0.attn.hook_result")[1]["result", 0][:, :, 2] == 0).all()

@@ -1,0 +1,48 @@
+"""Runs for the dashboard's tests: trained in seconds, with saved results of every study."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from analyses.study import run_study
+from model.presets import get_preset
+from model.settings import with_settings
+from model.training import train
+
+STEP = 24
+STUDIES = {
+    "attention-patterns": ["n_sequences=8", "n_text=4", "n_resamples=100"],
+    "head-ablation": ["n_sequences=8", "n_controls=4"],
+    # "ffn-memories": [],
+    "gradient-flow": ["initialization=false", "n_sequences=8", "n_groups=4"],
+}
+"""Every study, with settings under which it takes a second."""
+
+
+def trained(root: Path, name: str, *settings: str) -> Path:
+    """A small trained run `name` under `root`."""
+    run = root / name
+    base = ["data.stdlib_bytes=60000", f"train.steps={STEP}", "train.checkpoint_every=12", "train.log_every=6"]
+    train(with_settings(get_preset("tiny"), [*base, *settings]), run)
+    return run
+
+
+@pytest.fixture(scope="session")
+def whole_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one run that has everything and one that was only trained; tests must not change it."""
+    root = tmp_path_factory.mktemp("runs")
+    whole = trained(root, "whole")
+    for study, settings in STUDIES.items():
+        for step in (0, STEP):
+            run_study(study, f"{whole}@{step}", settings)
+    trained(root, "bare", "model.norm=post")
+    return root
+
+
+@pytest.fixture
+def own_runs(whole_runs: Path, tmp_path: Path) -> Path:
+    """A copy of those runs to be damaged."""
+    return Path(shutil.copytree(whole_runs, tmp_path / "runs"))
