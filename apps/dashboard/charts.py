@@ -12,9 +12,13 @@ from analyses import figures
 
 DARK = dict(
     zip(
-        (figures.INK, figures.QUIET, figures.FAINT, figures.PAPER, *figures.SEQUENTIAL, *figures.DIVERGING),
         (
-            *("#e4e8ee", "#9aa5b4", "#2a313b", "#12161c"),
+            *(figures.INK, figures.QUIET, figures.FAINT, figures.PAPER, figures.CATEGORIES[0], figures.CATEGORIES[-1]),
+            *figures.SEQUENTIAL,
+            *figures.DIVERGING,
+        ),
+        (
+            *("#e4e8ee", "#9aa5b4", "#2a313b", "#12161c", "#4a9fd8", "#9aa5b4"),
             *("#18202b", "#1a3557", "#1d4c80", "#3271b5", "#4b8fd6", "#8fbbe9", "#d5e8fc"),
             *("#8cc2fa", "#4b89c8", "#28527f", "#1d232b", "#7a4517", "#c4742f", "#ffb169"),
         ),

@@ -70,10 +70,11 @@ def findings(found: Iterable[Finding]) -> None:
                     st.caption(literal(sentence))
 
 
-def _first_words(sentence: str) -> str:
+def _first_words(sentence: str, longest: int = 90) -> str:
     """The clause before the numbers."""
-    ends = [at for at in (sentence.find(mark) for mark in (": ", ". ", ", ")) if at > 0]
-    return sentence[: min(ends)] if ends else sentence
+    ends = [at for at in (sentence.find(mark) for mark in (": ", "; ", ". ", " (", " [")) if at > 0]
+    clause = sentence[: min(ends)] if ends else sentence
+    return clause if len(clause) <= longest else clause[:longest].rsplit(" ", 1)[0] + " …"
 
 
 def sentences(texts: Iterable[str]) -> None:
@@ -84,10 +85,20 @@ def sentences(texts: Iterable[str]) -> None:
 
 
 def table(rows: pd.DataFrame, *, alt: str, height: int | Literal["auto"] = "auto") -> None:
-    """A table whose fractions have three decimals."""
+    """A table whose fractions have three decimals, and its p four."""
     fractions = rows.select_dtypes("floating").columns
-    shown = {name: st.column_config.NumberColumn(format="%.3f") for name in fractions}
+    digits = {name: 4 if str(name).endswith("p") else 3 for name in fractions}
+    shown = {name: st.column_config.NumberColumn(format=f"%.{n}f") for name, n in digits.items()}
     st.dataframe(rows, hide_index=True, column_config=shown, height=height, alt=alt)
+
+
+def whole_study(saved: SavedResult) -> None:
+    """The study's own figure and table, drawn only while they are open: figures take longer than a click should."""
+    box = st.expander("The study's own figure, and every number", key=f"whole-{saved.study}", on_change="rerun")
+    if box.open:
+        with box:
+            chart(saved.figure(), alt=data.question(saved.study), key=f"figure-{saved.study}")
+            table(saved.table(), alt=f"Every number of {saved.study}")
 
 
 def run_line(run: Run, step: int | None) -> None:
@@ -139,10 +150,17 @@ def on_shelf(study: str, run: Run, step: int | None, shelf: Shelf) -> SavedResul
     """The saved result at this step; where there is none, that is said, and so is what cannot be read."""
     for fault in shelf.faults:
         damaged(CutawayError(fault))
-    saved = shelf.at(step)
-    if saved is None:
+    every = shelf.every(step)
+    if not every:
         missing_result(study, run, step, shelf)
-    return saved
+        return None
+    if len(every) == 1:
+        return every[0]
+    labels = {
+        saved.provenance.config_hash: f"{data.settings_of(saved)} ({saved.provenance.created})" for saved in every
+    }
+    chosen = st.selectbox("Result", list(labels), format_func=labels.__getitem__, key=f"result-{study}")
+    return next(saved for saved in every if saved.provenance.config_hash == chosen)
 
 
 def missing_result(study: str, run: Run, step: int | None, shelf: Shelf) -> None:

@@ -24,7 +24,7 @@ from apps.dashboard.state import LiveText, Selection
 from model.checkpoint import CONFIG, MANIFEST, Manifest, checkpoint_path, checkpoint_steps, read_manifest
 from model.config import GPTConfig
 from model.errors import CutawayError
-from model.settings import from_plain
+from model.settings import from_plain, to_plain
 
 if TYPE_CHECKING:
     from interp.effects import AblationEffect
@@ -67,9 +67,13 @@ class Shelf:
         """The steps there are results for."""
         return tuple(sorted({saved.provenance.step for saved in self.results if saved.provenance.step is not None}))
 
+    def every(self, step: int | None) -> tuple[SavedResult, ...]:
+        """The results at `step`, one for each config, newest first."""
+        return tuple(saved for saved in reversed(self.results) if saved.provenance.step == step)
+
     def at(self, step: int | None) -> SavedResult | None:
         """The newest result at `step`."""
-        return next((saved for saved in reversed(self.results) if saved.provenance.step == step), None)
+        return next(iter(self.every(step)), None)
 
 
 def root() -> Path:
@@ -221,6 +225,13 @@ def _metrics(path: str, stamp: int) -> list[dict[str, Any]]:
 
     del stamp
     return read_metrics(Path(path))
+
+
+def settings_of(saved: SavedResult) -> str:
+    """The settings of a result that are not the study's own, as they would be typed."""
+    usual = to_plain(get_study(saved.study).config_class())
+    changed = [f"{name}={value}" for name, value in saved.provenance.config.items() if usual.get(name) != value]
+    return ", ".join(changed) or "usual settings"
 
 
 def question(study: str) -> str:

@@ -199,7 +199,7 @@ function paint(view) {
   if (view.lock) outline(view, view.lock, 2.5)
   if (view.hover) outline(view, view.hover, 1.5)
   paintTokens(view, scale, cell)
-  view.title.textContent = view.data.heads[view.shown] + (view.hoverHead === null ? "" : "  (preview)")
+  view.title.textContent = view.data.heads[view.shown] + (view.shown === view.data.focus ? "" : "  (preview)")
   view.live.textContent = cell ? say(view, cell) : view.data.hint
   view.root.querySelector(".scale").replaceChildren(legend(scale, view.colors))
 }

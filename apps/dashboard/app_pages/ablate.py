@@ -34,13 +34,14 @@ if saved is not None:
                 result.single(outcome), None if before is None else before.single(outcome), alone, scale,
                 alpha=result.config.alpha, chosen=head_name(*chosen.head) if chosen.head else None, ablated=labels,
             )  # fmt: skip
-            components.show(View.HEAD_GRID, grid, key=f"harm-{outcome}")
+            components.show(View.HEAD_GRID, grid, key=f"harm_{outcome}")
             n = result.single(outcome).harm.n
             components.caption(
                 f"n = {n} sequences", "95% intervals", "small: step 0" if before else "step 0 is not saved"
             )
     components.provenance(saved, f"period {result.period}")
     components.findings(saved.findings())
+    components.whole_study(saved)
 
 st.header("Places together")
 suggested = head_harms.induction_set(saved.result) if saved is not None else ""
@@ -71,7 +72,7 @@ else:
 
     st.header("On a text")
     tokens = data.token_effects(run, chosen, places, other)
-    components.show(View.TOKEN_ROWS, head_harms.token_payload(tokens), key="token-harm")
+    components.show(View.TOKEN_ROWS, head_harms.token_payload(tokens), key="token_harm")
     components.caption(
         f"{run.name}@{chosen.step}", "n = 1 text", f"means from {tokens.means}" if tokens.means else None
     )

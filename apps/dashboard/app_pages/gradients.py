@@ -2,7 +2,6 @@
 
 import streamlit as st
 
-from analyses.registry import get_study
 from apps.dashboard import components, data, selecting
 
 STUDY = "gradient-flow"
@@ -13,17 +12,12 @@ components.run_line(run, chosen.step)
 st.caption(components.literal(data.question(STUDY)))
 
 shelf = data.shelf(run, STUDY)
-saved = shelf.at(chosen.step)
-if saved is None:
-    components.missing_result(STUDY, run, chosen.step, shelf)
-    saved = shelf.results[-1] if shelf.results else None
-for fault in shelf.faults:
-    components.damaged(fault)
+saved = components.on_shelf(STUDY, run, chosen.step, shelf)
+if saved is None and shelf.results:
+    saved = shelf.results[-1]
+    components.caption(f"below: the result at step {saved.provenance.step} instead")
 if saved is not None:
-    st.header("What was found")
     components.findings(saved.findings())
-    st.header("Figure")
-    components.chart(saved.figure(), alt=get_study(STUDY).question, key="gradient-figure")
-    components.provenance(saved)
-    with st.expander("The numbers"):
-        components.table(saved.table(), alt="Gradient norms by placement and depth")
+    components.chart(saved.figure(), alt=data.question(STUDY), key="gradient-figure")
+    components.provenance(saved, data.settings_of(saved))
+    components.table(saved.table(), alt="Gradient norms by placement and depth")

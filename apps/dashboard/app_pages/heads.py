@@ -28,7 +28,7 @@ if saved is not None:
         )
         title = st.selectbox("Measured on", list(titles), index=decisive, key="reading", width=260)
     left, right = st.columns(2, gap="large")
-    for column, index, key in ((left, titles[title], "grid"), (right, len(titles) - 1, "grid-text")):
+    for column, index, key in ((left, titles[title], "grid"), (right, len(titles) - 1, "grid_text")):
         reading = result.readings[index]
         with column:
             st.subheader(components.literal(reading.title))
@@ -54,6 +54,4 @@ lock = chosen.cell if fits else None
 components.show(View.ATTENTION, attention_payload(live.pattern, live.tokens, head=head, lock=lock), key="attention")
 components.caption(live.source, f"{run.name}@{chosen.step}")
 if saved is not None:
-    with st.expander("The study's own figure and every number"):
-        components.chart(saved.figure(), alt=data.question(STUDY), key="heads-figure")
-        components.table(saved.table(), alt="Every score of every head")
+    components.whole_study(saved)

@@ -1,0 +1,273 @@
+"""The dashboard in a real browser: pages without errors, pointing that stays in the browser, addresses that restore.
+
+Needs Chromium; run with `make test-browser`. Screenshots are left in screenshots/ to be looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from analyses.views import attention_payload, page
+from tests.dashboard_runs import whole_runs
+
+playwright = pytest.importorskip("playwright.sync_api")
+expect = playwright.expect
+
+__all__ = ["whole_runs"]  # a fixture
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
+
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+]
+IDLE = "[data-testid='stApp'][data-test-connection-state='CONNECTED'][data-test-script-state='notRunning']"
+PAGES = {"overview": "", "heads": "heads", "ablate": "ablate", "memories": "memories", "gradients": "gradients"}
+SCREENSHOTS = Path(__file__).parents[2] / "screenshots"
+PATIENCE = 60_000
+"""Milliseconds; a busy machine may need many seconds for a first page."""
+
+
+@dataclass
+class Server:
+    address: str
+    log: Path
+
+
+@dataclass
+class Watch:
+    """What went wrong on a page, and what was sent."""
+
+    errors: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    frames: list[int] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def server(whole_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = tmp_path_factory.mktemp("server") / "server.log"
+    code = f"from apps.dashboard.launch import launch; launch({str(whole_runs)!r}, {port})"
+    with log.open("w") as out:
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=out, stderr=out, cwd=Path(__file__).parents[2])
+        try:
+            _wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
+            yield Server(f"http://127.0.0.1:{port}", log)
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=1):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise RuntimeError("the dashboard's server did not start")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[object]:
+    with playwright.sync_playwright() as drivers:
+        browser = drivers.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tab(chromium, request):
+    """Open a fresh tab of a fresh browser profile, watched."""
+    contexts = []
+
+    def fresh(scheme: str = "light"):
+        context = chromium.new_context(viewport={"width": 1440, "height": 1000}, color_scheme=scheme)
+        contexts.append(context)
+        made = context.new_page()
+        made.set_default_timeout(PATIENCE)
+        return made, watched(made)
+
+    yield fresh
+    for context in contexts:
+        context.close()
+
+
+def watched(made) -> Watch:
+    watch = Watch()
+    made.on("pageerror", lambda error: watch.errors.append(str(error)))
+    made.on("console", lambda message: watch.errors.append(message.text) if message.type == "error" else None)
+    made.on("request", lambda request: watch.requests.append(request.url))
+    made.on("response", lambda response: watch.missing.append(response.url) if response.status == 404 else None)
+    made.on("websocket", lambda channel: channel.on("framesent", lambda frame: watch.frames.append(len(frame))))
+    return watch
+
+
+def unexpected(watch: Watch) -> list[str]:
+    """Errors on the page, without Streamlit's own two misses: it looks for its addresses below the page's first."""
+    own = [url for url in watch.missing if re.search(r"/\w+/_stcore/(health|host-config)(\?|$)", url)]
+    others = list(watch.errors)
+    for _ in own:
+        others.remove("Failed to load resource: the server responded with a status of 404 (Not Found)")
+    return others
+
+
+def go(made, server: Server, path: str) -> None:
+    made.goto(f"{server.address}/{path}")
+    made.wait_for_selector(IDLE)
+    made.wait_for_selector("h1")
+    made.wait_for_selector(IDLE)
+
+
+def address(made) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(urlsplit(made.url).query).items()}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_opens_without_an_error_and_asks_nobody_else(tab, server: Server, name: str, scheme: str) -> None:
+    made, watch = tab(scheme)
+    go(made, server, f"{PAGES[name]}?run=whole&ablate=L1H1")
+    made.wait_for_timeout(1500)
+    made.wait_for_selector(IDLE)
+    height = made.locator("[data-testid='stMain']").evaluate("element => element.scrollHeight")
+    made.set_viewport_size({"width": 1440, "height": min(5000, max(1000, height + 20))})
+    made.wait_for_timeout(600)
+    SCREENSHOTS.mkdir(exist_ok=True)
+    made.screenshot(path=SCREENSHOTS / f"{name}-{scheme}.png")
+    assert made.locator(".stException, [data-testid='stException']").count() == 0
+    assert made.get_by_text("BidiComponent Error").count() == 0
+    assert unexpected(watch) == []
+    assert [url for url in watch.requests if not re.match(r"(blob:)?https?://127\.0\.0\.1[:/]|data:", url)] == []
+    assert "Traceback" not in server.log.read_text()
+    assert made.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_pointing_at_things_sends_nothing(tab, server: Server) -> None:
+    made, watch = tab()
+    go(made, server, "heads?run=whole")
+    pattern = made.locator(".st-key-attention canvas.pattern")
+    pattern.scroll_into_view_if_needed()
+    made.wait_for_timeout(1000)
+    live = made.locator(".st-key-attention .live")
+    before = live.inner_text()
+    sent = len(watch.frames)
+    box = pattern.bounding_box()
+    for step in range(30):
+        made.mouse.move(box["x"] + 80 + 4 * step, box["y"] + 60 + 10 * step)
+    made.locator(".st-key-attention .thumb").nth(3).hover()
+    made.locator(".st-key-attention .token").nth(5).hover()
+    assert live.inner_text() != before
+    for cell in range(4):
+        made.locator(".st-key-grid .cell").nth(cell).hover()
+    expect(made.locator(".st-key-grid .live")).to_contain_text("rank")
+    made.wait_for_timeout(700)
+    assert len(watch.frames) == sent
+
+
+def test_a_click_locks_and_the_address_restores_the_view(tab, server: Server) -> None:
+    made, _ = tab()
+    go(made, server, "heads?run=whole")
+    made.locator(".st-key-grid .cell").nth(6).click()
+    expect(made.locator(".st-key-attention .title")).to_have_text("L1H2")
+    made.locator(".st-key-attention .token").nth(7).click()
+    expect(made.locator(".st-key-attention .live")).to_contain_text("locked")
+    expect(made.locator(".st-key-cell input")).not_to_have_value("")
+    assert address(made)["head"] == "L1H2"
+    assert address(made)["cell"].startswith("7.")
+    said = made.locator(".st-key-attention .live").inner_text()
+
+    other, _ = tab()
+    other.goto(made.url)
+    other.wait_for_selector(IDLE)
+    expect(other.get_by_role("heading", name="L1H2 on a text")).to_be_visible()
+    expect(other.locator(".st-key-attention .live")).to_have_text(said)
+    assert address(other) == address(made)
+
+
+def test_the_selection_survives_pages_and_the_back_button(tab, server: Server) -> None:
+    made, _ = tab()
+    go(made, server, "heads?run=whole&head=L1H2&step=0")
+    made.get_by_test_id("stSidebarNavLink").filter(has_text="Ablate").click()
+    expect(made.get_by_role("heading", name="Ablate", exact=True)).to_be_visible()
+    expect(made.locator(".st-key-head input")).to_have_value("L1H2")
+    made.locator(".st-key-harm_copy_loss .cell").nth(1).click(modifiers=["Shift"])
+    expect(made.locator(".st-key-ablate input")).to_have_value("L0H1")
+    assert address(made) == {"run": "whole", "head": "L1H2", "step": "0", "ablate": "L0H1"}
+    made.go_back()
+    expect(made.locator(".st-key-ablate input")).to_have_value("")
+    made.go_back()
+    expect(made.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
+    expect(made.locator(".st-key-head input")).to_have_value("L1H2")
+
+
+def test_a_cell_can_be_locked_and_released_from_the_keyboard(tab, server: Server) -> None:
+    made, watch = tab()
+    go(made, server, "heads?run=whole")
+    pattern = made.locator(".st-key-attention canvas.pattern")
+    pattern.focus()
+    made.wait_for_timeout(700)
+    sent = len(watch.frames)
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"):
+        pattern.press(key)
+    expect(made.locator(".st-key-attention .live")).to_contain_text("query 3")
+    assert len(watch.frames) == sent
+    pattern.press("Enter")
+    expect(made.locator(".st-key-cell input")).to_have_value("3.1")
+    pattern.press("Escape")
+    expect(made.locator(".st-key-cell input")).to_have_value("")
+
+
+def test_hostile_text_stays_text(tab, server: Server) -> None:
+    made, watch = tab()
+    made.on("dialog", lambda dialog: watch.errors.append("a dialog opened"))
+    prompt = "<img src=x onerror=alert(1)>%E2%80%AE"
+    go(made, server, f"heads?run=whole&prompt={prompt}")
+    expect(made.locator(".st-key-attention .tokens")).to_contain_text("<")
+    assert made.locator(".st-key-attention img, .st-key-attention script").count() == 0
+    assert unexpected(watch) == []
+
+
+@pytest.mark.parametrize("width", [1024, 1920])
+def test_no_page_is_wider_than_its_window(tab, server: Server, width: int) -> None:
+    made, _ = tab()
+    made.set_viewport_size({"width": width, "height": 900})
+    go(made, server, "heads?run=whole")
+    made.wait_for_timeout(1000)
+    SCREENSHOTS.mkdir(exist_ok=True)
+    made.screenshot(path=SCREENSHOTS / f"heads-{width}.png")
+    assert made.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_the_same_view_opens_from_a_file(tab, tmp_path: Path) -> None:
+    import torch
+
+    pattern = torch.eye(6).expand(1, 2, 6, 6)
+    file = tmp_path / "view.html"
+    file.write_text(page("attention", attention_payload(pattern, list("abcdef"), head=(0, 1)), "A view"), "utf-8")
+    made, watch = tab()
+    made.goto(file.as_uri())
+    expect(made.locator(".title")).to_have_text("L0H1")
+    made.locator(".token").nth(3).click()
+    expect(made.locator(".live")).to_contain_text("query 3 ‘d’ → key 3 ‘d’   1.000")
+    made.locator(".thumb").nth(0).click()
+    expect(made.locator(".title")).to_have_text("L0H0")
+    assert watch.errors == []
+    assert watch.requests == [file.as_uri()]
