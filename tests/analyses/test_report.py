@@ -13,7 +13,8 @@ import pytest
 
 from analyses import html, training_curve
 from analyses.registry import Finding
-from analyses.report import Report, answers, gathered, page, write_report
+from analyses.report import Report, answers, gathered, write_report
+from analyses.report_page import page
 from analyses.study import SavedResult, run_study
 from model.presets import tiny
 from model.settings import with_settings

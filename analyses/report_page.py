@@ -1,0 +1,204 @@
+"""One page that says what was found in a run: sentences, figures, tables, and where each comes from.
+
+A single file without scripts that asks nothing of any network. Its prose is what the studies' `findings` say of their
+results, so it cannot claim what the numbers deny.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from analyses import html, training_curve
+from analyses.figures import to_svg
+from analyses.registry import Finding, get_study
+from analyses.report import Answers, Report, answers
+from analyses.results import SavedResult
+from model.settings import to_plain
+
+READINGS = {
+    "attention-patterns": (
+        "Blocks in a row are one kind of head, blocks in a column one kind of text; a square is a head, and the "
+        "darker it is, the more of its attention lands where that kind of head would put it. An induction head is "
+        "dark at an unseen period and pale where the copy is re-ordered. Below: the strongest head's pattern, and "
+        "every head's induction score beside chance (dashed) and step 0 (open)."
+    ),
+    "head-ablation": (
+        "A point is the loss that replacing one head, or one set of heads, adds: right of the dashed line the "
+        "model misses it. Lines are 95% intervals. The squares show the same by place, orange for harm, blue for "
+        "help."
+    ),
+    "ffn-memories": (
+        "A row is a memory: the ends of the contexts that excite it most, and the tokens that its value promotes. "
+        "Agreement by layer stands beside what values and contexts paired at random would reach."
+    ),
+    "gradient-flow": (
+        "Lines are gradients by depth on a logarithmic scale: flat means that all layers are treated alike. Maps "
+        "show the same over training, layer by step; a row that stays pale hardly learns."
+    ),
+}
+"""How to read each study's figure, for somebody who sees its kind for the first time."""
+
+CURVE_READING = (
+    "Falling is learning. The dashed line is the loss of a model that gives every token the same probability; the gap "
+    "between it and a curve is what was learned. A sudden drop of the second copy's curve is the birth of induction."
+)
+
+
+def page(report: Report) -> str:
+    """The report as the text of one HTML file."""
+    d_vocab = int(report.config["model"]["d_vocab"])
+    studies = answers(report.results)
+    learned = training_curve.findings(report.metrics, d_vocab=d_vocab, name=report.name)
+    body = [
+        _opening(report, learned, studies),
+        _training(report, d_vocab, learned),
+        *(_study_section(name, said) for name, said in studies.items()),
+        _closing(report),
+    ]
+    return _PAGE.format(title=escape(f"Cutaway: {report.name}"), style=_style(), body="\n".join(body))
+
+
+def _opening(report: Report, learned: Sequence[Finding], studies: Mapping[str, Answers]) -> str:
+    """Title, what was found in short, and a table of contents."""
+    said = [*learned, *(finding for each in studies.values() for finding in each.findings())]
+    affirmed = sum(finding.found for finding in said)
+    standfirst = f"{_count(affirmed)} found, {len(said) - affirmed} looked for and not found."
+    links = "".join(f'<li><a href="#{name}">{escape(get_study(name).question)}</a></li>' for name in studies)
+    return (
+        f'<header><p class="kicker">Cutaway report</p><h1>What was found in {escape(report.name)}</h1>'
+        f'<p class="standfirst">{standfirst}</p>{html.facts(_facts(report))}</header>'
+        f'<nav aria-label="Contents"><ol><li><a href="#training">Did it learn?</a></li>{links}'
+        f'<li><a href="#provenance">Where this comes from</a></li></ol></nav>'
+        f"{_in_short(said)}"
+    )
+
+
+def _in_short(said: Sequence[Finding]) -> str:
+    """What was found, in full; what was not is said in its section, and counted here."""
+    affirmed = [finding for finding in said if finding.found]
+    denied = len(said) - len(affirmed)
+    listed = html.findings_list(affirmed) if affirmed else ""
+    rest = f"{denied} more {'was' if denied == 1 else 'were'} looked for and not found; the sections below say which."
+    return f'<section id="summary"><h2>In short</h2>{listed}<p>{rest if affirmed else _NOTHING}</p></section>'
+
+
+_NOTHING = "Nothing was found: every effect that the studies look for is absent, or too small to claim."
+
+
+def _count(affirmed: int) -> str:
+    return {0: "Nothing was", 1: "One thing was"}.get(affirmed, f"{affirmed} things were")
+
+
+def _facts(report: Report) -> dict[str, Any]:
+    """What the page says of the run before anything else."""
+    record, model, data, train = report.record, *(report.config[part] for part in ("model", "data", "train"))
+    tokens = train["steps"] * record["tokens_per_step"]
+    return {
+        "Model": f"{model['n_layers']} layers of {model['n_heads']} heads, d_model {model['d_model']}, "
+        f"context {model['n_ctx']}, norm {model['norm']} ({model['norm_kind']}), positions {model['positions']}, "
+        f"FFN {model['ffn']}",
+        "Parameters": f"{record['n_params']:,}",
+        "Data": f"{', '.join(data['sources'])}; {data['tokenizer']}, vocabulary {model['d_vocab']}",
+        "Budget": f"{train['steps']:,} steps of {record['tokens_per_step']:,} tokens: {tokens:,} in all",
+        "Seed": train["seed"],
+        "Started": f"{record['started']}, on {record['device']}",
+    }
+
+
+def _training(report: Report, d_vocab: int, learned: Sequence[Finding]) -> str:
+    if not report.metrics:
+        return '<section id="training"><h2>Did it learn?</h2><p>The run has logged nothing.</p></section>'
+    svg = to_svg(training_curve.figure(report.metrics, d_vocab=d_vocab, name=report.name))
+    seed = report.config["train"]["seed"]
+    drawn = html.figure(svg, name="curve", reading=CURVE_READING, caption=f"One run, seed {seed}.")
+    began = html.paragraphs(training_curve.start(report.metrics, d_vocab=d_vocab))
+    return f'<section id="training"><h2>Did it learn?</h2>{html.findings_list(learned)}{began}{drawn}</section>'
+
+
+def _study_section(name: str, said: Answers) -> str:
+    """A study: question, what its last checkpoint shows, the pictures, the same before training, the numbers."""
+    before = _before_training(said.first) if said.first else ""
+    shown = "".join(_shown(saved, titled=len(said.last) > 1) for saved in said.last)
+    return f'<section id="{escape(name)}"><h2>{escape(get_study(name).question)}</h2>{shown}{before}</section>'
+
+
+def _shown(saved: SavedResult, *, titled: bool) -> str:
+    """One result: what it says, its figure, its table, where it comes from."""
+    title = f"<h3>{escape(_settings(saved))}</h3>" if titled else ""
+    name = f"{saved.study}-{saved.provenance.config_hash}"
+    drawn = html.figure(
+        to_svg(saved.figure()), name=name, reading=READINGS.get(saved.study, ""), caption=_rests_on(saved)
+    )
+    numbers = f"<details><summary>The numbers</summary>{html.table(saved.table())}</details>"
+    return f"{title}{html.findings_list(saved.findings())}{drawn}{numbers}{_provenance(saved)}"
+
+
+def _settings(saved: SavedResult) -> str:
+    """In what the result's config differs from the study's default."""
+    usual = to_plain(get_study(saved.study).config_class())
+    changed = {key: value for key, value in saved.provenance.config.items() if value != usual.get(key)}
+    return f"With {', '.join(f'{key}={value}' for key, value in changed.items())}" if changed else "As by default"
+
+
+def _before_training(first: SavedResult) -> str:
+    """The same study of an earlier checkpoint: what the numbers look like when there is nothing to find."""
+    step = first.provenance.step
+    when = "before training (step 0)" if step == 0 else f"at step {step:,}"
+    return f"<details><summary>The same, {when}</summary>{html.findings_list(first.findings())}</details>"
+
+
+def _rests_on(saved: SavedResult) -> str:
+    where = saved.provenance
+    step = "initial weights" if where.step is None else f"{where.run}, step {where.step:,}"
+    return f"{step}; seed {where.seed}."
+
+
+def _provenance(saved: SavedResult) -> str:
+    where = saved.provenance
+    parts = [
+        f"study {where.study}, config {where.config_hash}",
+        None if where.weights_sha256 is None else f"weights {where.weights_sha256[:12]}",
+        None if where.corpus_sha256 is None else f"corpus {where.corpus_sha256[:12]}",
+        f"{where.seconds:.1f} s on {where.device}, {where.created}",
+    ]
+    return f'<p class="provenance">{escape("; ".join(part for part in parts if part))}</p>'
+
+
+def _closing(report: Report) -> str:
+    """How to get every number again, and what one run cannot say."""
+    versions = report.results[-1].provenance.versions if report.results else {}
+    commands = "\n".join(f"cutaway run {name} runs/{report.name}" for name in answers(report.results))
+    return (
+        '<section id="provenance"><h2>Where this comes from</h2>'
+        "<p>Every number is read from the run's folder. These commands compute them again; "
+        "the same seed and versions give the same numbers on a CPU.</p>"
+        f"<pre>{escape(commands)}</pre>{html.facts(versions)}"
+        "<p>What this page does not show: it is one model, one seed, one corpus. Intervals are over sequences, so they "
+        "say how certain a number is for this model, not how it would come out for another one. An ablation shows that "
+        "a part is used, not that it is the only part that could be.</p></section>"
+        "<footer>Written by Cutaway. This file needs no network and runs no scripts.</footer>"
+    )
+
+
+def _style() -> str:
+    return (files("analyses") / "static" / "report.css").read_text(encoding="utf-8")
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<title>{title}</title>
+<style>
+{style}</style>
+</head>
+<body><main>
+{body}
+</main></body>
+</html>
+"""
