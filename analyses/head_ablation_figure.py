@@ -17,6 +17,7 @@ from analyses.figures import CATEGORIES, INK, QUIET, caption, diverging
 from analyses.head_ablation import INTERVENTIONS, Result, SetAblation
 from interp.places import Intervention, head
 from interp.stats import Interval
+from interp.wording import with_interval
 
 _MEAN = INTERVENTIONS.index(Intervention.MEAN)
 _ROLES = ("induction head", "previous-token head", "other head")
@@ -45,7 +46,8 @@ def _title(result: Result) -> str:
     ablated = result.set_of("induction")
     if ablated is None:
         return "What each head is worth to copying; no head is an induction head by the rule"
-    return f"What each head is worth to copying; all induction heads together {ablated.effect.harm:.2f} nats"
+    heads = "induction head" if len(ablated.heads) == 1 else f"{len(ablated.heads)} induction heads"
+    return f"Copying loses {with_interval(ablated.effect.harm)} nats without the {heads}"
 
 
 def _subtitle(result: Result) -> list[str]:
@@ -251,4 +253,4 @@ def _control_note(ablated: SetAblation) -> list[str]:
     control = ablated.effect.control
     if control.p is None:
         return textwrap.wrap(control.note, _NOTE)
-    return [*textwrap.wrap(f"ticks: {control.note}", _NOTE), f"p = {control.p:.2g}, at best {control.smallest_p:.2g}"]
+    return [*textwrap.wrap(f"ticks: {control.note}", _NOTE), f"p = {control.p:.3g}, at best {control.smallest_p:.3g}"]

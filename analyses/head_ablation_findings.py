@@ -5,7 +5,7 @@ from __future__ import annotations
 from analyses.head_ablation import INTERVENTIONS, Result, SetAblation
 from analyses.registry import Finding
 from interp.places import Intervention, head
-from interp.wording import control_phrase, harm_phrase, is_effect, nats, share_phrase
+from interp.wording import control_phrase, harm_phrase, is_effect, nats, number, share_phrase, with_interval
 
 _MEAN = INTERVENTIONS.index(Intervention.MEAN)
 
@@ -31,17 +31,14 @@ def _where(result: Result) -> str:
 
 
 def _copying(result: Result) -> Finding:
-    clean = result.single("copy_loss").clean
+    cost = f"the second copy of random tokens costs {number(result.single('copy_loss').clean)} nats"
+    gain = with_interval(result.copying)
     if copies(result):
-        text = (
-            f"The model copies: the second copy of random tokens costs {clean:.2f} nats, {result.copying:.2f} less than"
-        )
-        return Finding(sentence=f"{text} the first ({_where(result)}).", found=True)
-    text = (
-        f"The model does not copy: the second copy of random tokens costs {clean:.2f} nats, and the first no more than"
-    )
+        return Finding(sentence=f"The model copies: {cost}, {gain} less than the first ({_where(result)}).", found=True)
+    floor = f"{result.config.floor:g}"
     return Finding(
-        sentence=f"{text} {result.config.floor:g} above it ({result.copying:.2f}; {_where(result)}).", found=False
+        sentence=f"The model does not copy: {cost}, not surely {floor} less than the first ({gain}; {_where(result)}).",
+        found=False,
     )
 
 
@@ -51,7 +48,7 @@ def _single_heads(result: Result) -> Finding:
     mean = single.harm.mean[_MEAN]
     matter = (single.p[_MEAN] < config.alpha) & (mean >= config.floor) & copies(result)
     layer, index = divmod(int(mean.argmax()), result.n_heads)
-    top = f"{head(layer, index).label} costs most: {single.harm[_MEAN, layer, index]:.2f} nats"
+    top = f"{head(layer, index).label} costs most: {with_interval(single.harm[_MEAN, layer, index])} nats"
     n_heads = mean.numel()
     tail = f"when it is replaced by its mean ({_where(result)})."
     rule = f"by {config.floor:g} nats or more, Holm-corrected over {n_heads} heads at {config.alpha:g}"

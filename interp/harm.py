@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.ablation import Edits, Means, hooks_for
-from interp.outcomes import Outcome, require_next_token
+from interp.outcomes import Outcome, fitting_batch, require_next_token
 from interp.places import Intervention, Place, resolve_places
 from model.errors import InputError
 from model.sites import Tap
@@ -52,18 +52,18 @@ def measure_harms(
     outcomes: Sequence[Outcome],
     *,
     means: Means | None = None,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     counted: Counted | None = None,
 ) -> Harms:
     """Run `tokens` intact and under each ablation (a set of places replaced together); float64 on the CPU.
 
-    Places without an intervention of their own are replaced by their mean. Raises InputError where dropout is active:
-    two runs would then differ by chance.
+    Places without an intervention of their own are replaced by their mean; without a `batch_size`, batches are small
+    where logits are many. Raises InputError where dropout is active: two runs would then differ by chance.
     """
     require_next_token(gpt)
     require_deterministic(gpt)
     prepared = [_prepare(gpt, places, means) for places in ablations]
-    batches = tokens.to(gpt.device).split(batch_size)
+    batches = tokens.to(gpt.device).split(batch_size or fitting_batch(gpt, tokens.shape[1]))
     clean, ablated, done = [], [], 0
     for batch in batches:
         logits, streams = _clean_run(gpt, batch, {layer for layer, _ in prepared})

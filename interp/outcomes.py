@@ -158,11 +158,16 @@ def get_outcome(name: str, *, period: int) -> Outcome:
 
 
 @torch.no_grad()
-def outcome_of(gpt: GPT, tokens: Tokens, outcome: Outcome, *, batch_size: int = 32) -> Float[Tensor, " batch"]:
+def outcome_of(gpt: GPT, tokens: Tokens, outcome: Outcome, *, batch_size: int | None = None) -> Float[Tensor, " batch"]:
     """The outcome of each sequence, in batches, on the CPU."""
     require_next_token(gpt)
-    batches = tokens.to(gpt.device).split(batch_size)
+    batches = tokens.to(gpt.device).split(batch_size or fitting_batch(gpt, tokens.shape[1]))
     return torch.cat([outcome.of_logits(gpt(batch), batch).cpu() for batch in batches])
+
+
+def fitting_batch(gpt: GPT, n_pos: int) -> int:
+    """How many sequences to run at once: at most 32, and fewer where their logits would pass 512 MB."""
+    return max(1, min(32, _LOGITS // (n_pos * gpt.config.d_vocab)))
 
 
 def require_next_token(gpt: GPT) -> None:
@@ -217,3 +222,6 @@ def share_of_scale(effect: float, clean: float, scale: float) -> float | None:
 
 _LEAST_GAP = 0.05
 """Nats; a smaller advantage over the unigram is no scale to measure on."""
+
+_LOGITS = 2**27
+"""Largest number of logits formed at once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from interp.effects import AblationEffect, Control, OutcomeEffect
+from interp.stats import Interval
 
 
 def effect_sentences(effect: AblationEffect, *, floor: float = 0.05) -> tuple[str, ...]:
@@ -38,15 +39,32 @@ def harm_phrase(outcome: OutcomeEffect, *, floor: float) -> str:
 
 
 def nats(outcome: OutcomeEffect) -> str:
-    """The harm with its interval, such as "0.61 nats [0.55, 0.66]"."""
+    """The size of the harm with its interval, such as "0.61 nats [0.55, 0.66]"; a fall is given as its size."""
     harm = outcome.harm
     sign = -1 if is_effect(outcome, 0.0) and harm.mean < 0 else 1
     low, high = sorted((sign * harm.low, sign * harm.high))
-    return f"{sign * harm.mean:.2f} nats [{low:.2f}, {high:.2f}]"
+    return f"{number(sign * harm.mean)} nats [{number(low)}, {number(high)}]"
+
+
+def with_interval(interval: Interval) -> str:
+    """A mean with its interval, such as "0.61 [0.55, 0.66]"."""
+    return f"{number(interval.mean)} [{number(interval.low)}, {number(interval.high)}]"
+
+
+def number(value: float) -> str:
+    """Two decimals; zero has no sign.
+
+    >>> number(-0.001), number(-0.01)
+    ('0.00', '-0.01')
+    """
+    text = f"{value:.2f}"
+    return text.removeprefix("-") if float(text) == 0 else text
 
 
 def share_phrase(share: float) -> str:
     """As in "14% of the model's advantage over token frequencies"."""
+    if abs(share) > 1:
+        return "more than the model's whole advantage over token frequencies"
     return f"{abs(share):.0%} of the model's advantage over token frequencies"
 
 
@@ -56,6 +74,6 @@ def control_phrase(control: Control) -> str:
         return control.note
     smallest = ", the smallest that so few sets allow" if control.p == control.smallest_p else ""
     return (
-        f"{control.note} cost {control.median:.2f} nats (median) and at most {control.largest:.2f} "
-        f"(p = {control.p:.2g}{smallest})"
+        f"{control.note} cost {number(control.median)} nats (median) and at most {number(control.largest)} "
+        f"(p = {control.p:.3g}{smallest})"
     )

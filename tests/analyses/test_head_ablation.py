@@ -167,7 +167,8 @@ def test_the_figure_draws_what_the_result_holds(result: Result):
     assert set_rows(induction)["harm"].iloc[0] == induction.effect.harm.mean
     assert len(control_rows(induction)) == 3
     spec = draw(result).to_dict()
-    assert "all induction heads together 3.0" in spec["title"]["text"]
+    assert "Copying loses 3.0" in spec["title"]["text"]
+    assert "without the induction head" in spec["title"]["text"]
 
 
 def test_a_result_survives_being_saved(result: Result):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import doctest
 from pathlib import Path
 
 import pytest
 import torch
 
+from interp import wording
 from interp.effects import AblationEffect, Control, OutcomeEffect, ablate
 from interp.matched_places import matched_places
 from interp.places import Intervention, parse_places, print_places
@@ -146,6 +148,14 @@ def test_a_harm_is_said_with_interval_ends_and_share():
     assert harm_phrase(outcome(-0.5, -0.6, -0.4, clean=6.0), floor=0.05) == (
         "the loss on X falls by 0.50 nats [0.40, 0.60], from 6.00 to 5.50"
     )
+
+
+def test_a_share_above_the_whole_is_said_in_words_and_zero_has_no_sign():
+    assert harm_phrase(outcome(8.0, 7.0, 9.0), floor=0.05).endswith(
+        "(more than the model's whole advantage over token frequencies)"
+    )
+    assert "0.00 nats [0.00, 0.00]" in harm_phrase(outcome(-0.001, -0.002, 0.001), floor=0.05)
+    assert doctest.testmod(wording).failed == 0
 
 
 def test_a_control_is_said_with_its_p_and_the_smallest_it_allows():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from interp.outcomes import (
     copy_targets,
     first_copy_loss,
     first_copy_targets,
+    fitting_batch,
     get_outcome,
     new_token_loss,
     share_of_scale,
@@ -102,6 +104,11 @@ def test_a_token_the_reference_never_held_costs_a_finite_loss():
 def test_no_share_is_given_on_a_scale_that_the_model_does_not_beat():
     assert share_of_scale(0.1, clean=5.54, scale=5.55) is None
     assert share_of_scale(0.1, clean=7.0, scale=5.55) is None
+
+
+def test_batches_shrink_where_logits_are_many(gpt: GPT):
+    wide = SimpleNamespace(config=gpt.config.varied(d_vocab=50_257))
+    assert [fitting_batch(wide, n_pos) for n_pos in (64, 1024, 8192)] == [32, 2, 1]
 
 
 def test_an_unknown_metric_is_named_with_the_known_ones():
