@@ -74,6 +74,14 @@ def control_phrase(control: Control) -> str:
         return control.note
     smallest = ", the smallest that so few sets allow" if control.p == control.smallest_p else ""
     return (
-        f"{control.note} cost {number(control.median)} nats (median) and at most {number(control.largest)} "
-        f"(p = {control.p:.3g}{smallest})"
+        f"{control.note} cost {number(control.median)} nats (median) and at most {number(control.largest)}"
+        f"{_disjoint(control)} (p = {control.p:.3g}{smallest})"
+    )
+
+
+def _disjoint(control: Control) -> str:
+    """Where some sets share components with the ablated one: what those cost that share none."""
+    apart = control.harm[control.shared == 0]
+    return (
+        f", those that share none of these {number(float(apart.max()))}" if 0 < len(apart) < len(control.harm) else ""
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,11 @@ def test_a_control_is_said_with_its_p_and_the_smallest_it_allows():
     assert control_phrase(control(0.1, 0.2, 0.3, p=0.5)).endswith("(p = 0.5)")
     assert control_phrase(control(p=None)) == "no control: there is none"
     assert control(p=None).is_beaten is None
+
+
+def test_sets_that_share_a_component_are_told_from_those_that_share_none():
+    mixed = replace(control(0.1, 0.2, 3.0, p=0.25), shared=torch.tensor([0, 0, 1]))
+    assert "at most 3.00, those that share none of these 0.20 (p = 0.25" in control_phrase(mixed)
 
 
 def test_every_number_is_said_with_its_n_seed_and_checkpoint(induction: AblationEffect):
