@@ -70,7 +70,7 @@ def _trained(config: RunConfig, folder: Path, device: str) -> None:
     budget = f"{config.train.steps:,} steps of {config.tokens_per_step:,} tokens, seed {config.train.seed}"
     with bar(folder.name) as shown:
         summary = train(config, folder, resume=(folder / "run.json").exists(), device=device, progress=shown)
-    if summary.last_row:
+    if summary.resumed_at < summary.steps:
         say(f"Trained {folder}: {budget}, {summary.seconds:.0f} s.")
     else:
         say(f"{folder} is there already: {budget}.")
