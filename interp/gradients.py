@@ -1,0 +1,189 @@
+"""How gradients flow through depth (Xiong et al. 2020, "On layer normalization in the Transformer architecture").
+
+The gradient is that of the mean next-token loss over one batch, taken whole: the batch's gradient first, its norm
+then (Xiong's "expected gradient"; the mean of per-sequence norms would measure noise). Nothing is clipped and no
+optimizer rescales it, so a small norm does not mean a small update under Adam. Norms are Frobenius, in fp64 sums over
+fp32 gradients.
+
+* By parameter group, as `GPT.parameter_groups` names them: "L0.W_Q", ..., "embed". A tied embedding collects the
+  gradient of both of its uses.
+* By place on the residual stream: dL/dx_l over batch, pos and d_model, for x = resid_pre of each layer, resid_mid,
+  and the last resid_post. Under every placement these are what the next reader gets.
+* For the last layer's W_out also token by token. Xiong's theorem 1 is about the loss at one position. Over a batch,
+  tokens add up where their gradients point the same way, and in a deep post-norm model they do so more and more.
+
+Slopes are least squares of ln(norm) on layer (or on ln depth: an exponent), one per seed; the interval is Student's
+over seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.stats import Interval
+from model.sites import Site, Tap
+
+if TYPE_CHECKING:
+    from model.gpt import GPT
+    from model.hooks import Hook
+
+MATRICES = ("W_Q", "W_K", "W_V", "W_O", "W_gate", "W_in", "W_out")
+"""Weight matrices of a layer, in the order the forward pass uses them; which of them a model has, its config says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientNorms:
+    """One batch's gradient, by where it arrives."""
+
+    loss: float
+    """Mean next-token loss, in nats."""
+
+    parameters: dict[str, float]
+    """Frobenius norm of dL/dW per parameter group ("L0.W_Q")."""
+
+    stream: dict[str, float]
+    """Frobenius norm of dL/dx per place of the stream ("blocks.0.hook_resid_pre")."""
+
+    mean_square: dict[str, float]
+    """Mean of x^2 over batch, pos and d_model at the same places."""
+
+    last_w_out_per_token: float
+    """Root mean square, over predicted tokens, of the norm of one token's loss gradient at the last layer's W_out; NaN
+    without FFN, or with fewer memories than d_model."""
+
+
+def stream_sites(gpt: GPT) -> list[Site]:
+    """The places of the stream in forward order: what each sublayer reads, and what leaves the last layer."""
+    names = set(gpt.named_sites())
+    taps = (Tap.RESID_PRE, Tap.RESID_MID)
+    inside = [tap.at(layer) for layer in range(gpt.config.n_layers) for tap in taps if str(tap.at(layer)) in names]
+    return [*inside, Tap.RESID_POST.at(gpt.config.n_layers - 1)]
+
+
+def gradient_norms(gpt: GPT, tokens: Int[Tensor, "batch pos"]) -> GradientNorms:
+    """Gradient norms of the mean loss on `tokens`; parameters' .grad stays as it is."""
+    places: dict[str, Tensor] = {}
+
+    def keep(x: Tensor, hook: Hook) -> Tensor:
+        places[hook.name] = x
+        return x
+
+    stream = [str(site) for site in stream_sites(gpt)]
+    last_post = str(Tap.MLP_POST.at(gpt.config.n_layers - 1))
+    watched = [*stream, *(name for name in gpt.named_sites() if name == last_post)]
+    groups = {name: [parameter for _, parameter in members] for name, members in gpt.parameter_groups().items()}
+    parameters = [parameter for members in groups.values() for parameter in members]
+    with torch.enable_grad():
+        loss = gpt.run_with_hooks(tokens.to(gpt.device), [(name, keep) for name in watched], return_type="loss")
+        gradients = torch.autograd.grad(loss, [*parameters, *places.values()], allow_unused=True)
+    squares = iter(
+        [0.0 if gradient is None else _sum_of_squares(gradient) for gradient in gradients[: len(parameters)]]
+    )
+    arriving = dict(zip(places, gradients[len(parameters) :], strict=True))
+    return GradientNorms(
+        loss=loss.item(),
+        parameters={name: math.sqrt(sum(next(squares) for _ in members)) for name, members in groups.items()},
+        stream={name: math.sqrt(_sum_of_squares(arriving[name])) for name in stream},
+        mean_square={name: _sum_of_squares(places[name]) / places[name].numel() for name in stream},
+        last_w_out_per_token=_per_token(gpt, places[last_post], arriving[last_post])
+        if last_post in places
+        else math.nan,
+    )
+
+
+def _per_token(gpt: GPT, coefficients: Tensor, arriving: Tensor) -> float:
+    """The typical size of one token's gradient at the last W_out.
+
+    That gradient is the outer product of the token's coefficients m and of g = dL/d(m W_out), which nothing in the last
+    layer mixes between tokens. What is known at the hook is dL/dm = W_out g, from which g follows exactly.
+    """
+    if gpt.config.ffn_width < gpt.config.d_model:
+        return math.nan
+    n_predicted = coefficients.shape[0] * (coefficients.shape[1] - 1)
+    at_output = arriving.double() @ torch.linalg.pinv(gpt.W_out[-1].double()).T
+    squares = at_output.square().sum(-1) * coefficients.detach().double().square().sum(-1)
+    return math.sqrt(n_predicted * float(squares.sum()))  # each token's share of the mean loss is 1 / n_predicted
+
+
+def ols_slope(x: Sequence[float], y: Float[Tensor, "*axes point"]) -> Float[Tensor, "*axes"]:
+    """Least-squares slope of y on x, along the last axis.
+
+    >>> ols_slope([0.0, 1.0, 2.0], torch.tensor([[1.0, 3.0, 5.0]])).tolist()
+    [2.0]
+    """
+    centred = torch.tensor(x, dtype=torch.float64)
+    centred = centred - centred.mean()
+    return ((y.double() * centred).sum(-1) / centred.square().sum()).to(y.dtype)
+
+
+def layer_slope(norms: Float[Tensor, "seed layer"]) -> Interval:
+    """Slope of ln(norm) on the layer, with its interval over seeds: 0.1 is about ten percent more per layer."""
+    return over_seeds(layer_slopes(norms))
+
+
+def layer_slopes(norms: Float[Tensor, "seed layer"]) -> Float[Tensor, " seed"]:
+    """Slope of ln(norm) on the layer, for each seed."""
+    return ols_slope([float(layer) for layer in range(norms.shape[1])], norms.double().log())
+
+
+def depth_exponent(depths: Sequence[int], norms: Float[Tensor, "seed depth"]) -> Interval:
+    """The a of norm ~ depth^a, with its interval over seeds: by Xiong's theorem 1, 0 for post-norm and -1/2 for pre."""
+    return over_seeds(ols_slope([math.log(depth) for depth in depths], norms.double().log()))
+
+
+def linear_fit(y: Float[Tensor, "seed point"]) -> tuple[Interval, float]:
+    """Slope of y on 0, 1, 2, ... with its interval over seeds, and R^2 of a line through the mean over seeds."""
+    mean = y.double().mean(dim=0)
+    x = torch.arange(y.shape[1], dtype=torch.float64)
+    line = mean.mean() + ols_slope(x.tolist(), mean) * (x - x.mean())
+    spread = (mean - mean.mean()).square().sum()
+    r_squared = 1.0 - float((mean - line).square().sum() / spread) if spread > 0 else float("nan")
+    return over_seeds(ols_slope(x.tolist(), y)), r_squared
+
+
+def over_seeds(values: Float[Tensor, " seed"], level: float = 0.95) -> Interval:
+    """Mean over seeds with Student's interval; without ends (infinite) where there is only one seed."""
+    n = len(values)
+    mean = float(values.double().mean())
+    half = math.inf
+    if n > 1:
+        half = student_quantile(0.5 + level / 2, n - 1) * float(values.double().std()) / math.sqrt(n)
+    return Interval(mean=mean, low=mean - half, high=mean + half, n=n, level=level, method="Student's t over seeds")
+
+
+@cache
+def student_quantile(share: float, freedom: int) -> float:
+    """Quantile of Student's distribution, by bisection of its closed form (Abramowitz & Stegun 26.7.3 and 26.7.4).
+
+    >>> round(student_quantile(0.975, 4), 3)
+    2.776
+    """
+    low, high = 0.0, 1e6
+    for _ in range(64):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student_below(middle, freedom) < share else (low, middle)
+    return high
+
+
+def _student_below(t: float, freedom: int) -> float:
+    """P(T <= t) for t >= 0."""
+    angle = math.atan(t / math.sqrt(freedom))
+    odd = freedom % 2
+    term, total = (math.cos(angle), 0.0) if odd else (1.0, 0.0)
+    for k in range(1 + odd, freedom, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * k / (k + 1)
+    inside = 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
+    return 0.5 + inside / 2
+
+
+def _sum_of_squares(x: Tensor) -> float:
+    return float(x.detach().double().square().sum())
