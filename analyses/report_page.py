@@ -110,7 +110,7 @@ def _facts(report: Report) -> dict[str, Any]:
 
 def _training(report: Report, d_vocab: int, learned: Sequence[Finding]) -> str:
     if not report.metrics:
-        return '<section id="training"><h2>Did it learn?</h2><p>The run has logged nothing.</p></section>'
+        return f'<section id="training"><h2>Did it learn?</h2>{html.findings_list(learned)}</section>'
     svg = to_svg(training_curve.figure(report.metrics, d_vocab=d_vocab, name=report.name))
     seed = report.config["train"]["seed"]
     drawn = html.figure(svg, name="curve", reading=CURVE_READING, caption=f"One run, seed {seed}.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +15,7 @@ from apps.progress import bar
 
 if TYPE_CHECKING:
     from analyses.study import SavedResult
+    from interp.effects import AblationEffect
 
 
 def studies() -> None:
@@ -53,14 +55,28 @@ def ablate(
     as_json: Json = False,
 ) -> None:
     """Remove heads, memories or whole sublayers together, and say what it costs, with an interval and a control."""
-    from apps.wording import effect_as_json, effect_in_words
     from interp.effects import ablate as measured
+    from interp.wording import effect_sentences
     from model.lab import open_run
 
     with bar("ablate") as shown:
         lab = open_run(subject, device)
         effect = measured(lab, places, metric=metric, seed=seed, counted=shown.on_progress)
-    say(effect_as_json(effect) if as_json else effect_in_words(effect))
+    say(_record(effect) if as_json else "\n".join(effect_sentences(effect)))
+
+
+def _record(effect: AblationEffect) -> str:
+    """Every number of an effect as one object."""
+    from torch import Tensor
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.tolist()
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+    return json.dumps(plain(asdict(effect)) | {"harm": asdict(effect.harm)}, indent=1, allow_nan=False)
 
 
 def _tell(results: Sequence[SavedResult]) -> None:

@@ -39,5 +39,5 @@ def train(
     folder = out or default_folder(what)
     with bar(folder.name) as shown:
         summary = train_run(config, folder, resume=resume, device=device, progress=shown)
-    remark(f"{summary.steps:,} steps, {summary.tokens:,} tokens, {summary.seconds:.0f} s.")
+    remark(f"{summary}")
     say(f"Trained {folder}. Next: cutaway run attention-patterns {folder}, or cutaway dashboard {folder.parent}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -49,6 +50,12 @@ def report(run: Path, untrained: list[SavedResult]) -> Report:
     return gathered(run, untrained)
 
 
+@pytest.fixture(scope="module")
+def text(report: Report) -> str:
+    """The page."""
+    return page(report)
+
+
 @pytest.mark.parametrize("study", ["attention-patterns", "head-ablation", "ffn-memories"])
 def test_of_a_random_model_every_finding_about_it_is_denied(study: str, untrained: list[SavedResult]) -> None:
     affirmed = [finding.sentence for finding in answers(untrained)[study].findings() if finding.found]
@@ -64,40 +71,37 @@ def test_the_page_about_a_random_model_affirms_nothing(report: Report) -> None:
     assert "has not learned yet" in text
 
 
-def test_every_sentence_of_every_study_is_on_the_page(report: Report) -> None:
-    shown = _text_of(page(report))
+def test_every_sentence_of_every_study_is_on_the_page(text: str, report: Report) -> None:
+    shown = unescape(text)
     for said in answers(report.results).values():
         for finding in said.findings():
             assert finding.sentence in shown
 
 
-def test_the_page_asks_nothing_of_a_network(report: Report) -> None:
-    text = page(report)
+def test_the_page_asks_nothing_of_a_network(text: str) -> None:
     assert "<script" not in text
     assert "default-src 'none'" in text
     asked = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?([^"')>\s]+)""", text)
     assert [address for address in asked if not address.startswith("#")] == []
 
 
-def test_no_two_things_on_the_page_share_an_id(report: Report) -> None:
-    ids = re.findall(r'\bid="([^"]+)"', page(report))
+def test_no_two_things_on_the_page_share_an_id(text: str) -> None:
+    ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
 
 
-def test_every_reference_within_the_page_finds_its_target(report: Report) -> None:
-    text = page(report)
+def test_every_reference_within_the_page_finds_its_target(text: str) -> None:
     ids = set(re.findall(r'\bid="([^"]+)"', text))
     assert set(re.findall(r'(?:href="|url\()#([^")]+)', text)) <= ids
 
 
-def test_the_page_is_closed_where_it_is_opened(report: Report) -> None:
+def test_the_page_is_closed_where_it_is_opened(text: str) -> None:
     balance = _Balance()
-    balance.feed(page(report))
+    balance.feed(text)
     assert balance.open == []
 
 
-def test_each_figure_says_how_to_read_it(report: Report) -> None:
-    text = page(report)
+def test_each_figure_says_how_to_read_it(text: str, report: Report) -> None:
     assert text.count("<figure") == text.count("How to read it.") == len(report.results) + 1
 
 
@@ -146,12 +150,6 @@ def test_two_drawings_keep_their_own_gradients() -> None:
 
 def _row(step: int, loss: float) -> dict[str, float]:
     return {"step": step, "tokens": step * 100, "loss": loss}
-
-
-def _text_of(page_text: str) -> str:
-    from html import unescape
-
-    return unescape(page_text)
 
 
 class _Balance(HTMLParser):
