@@ -15,28 +15,28 @@ from typing import Any
 
 import altair as alt
 
-INK = "#22252b"
+INK: str = "#22252b"
 """Titles and values."""
 
-QUIET = "#6b7079"
+QUIET: str = "#6b7079"
 """Axis labels and captions."""
 
-FAINT = "#e4e5e8"
+FAINT: str = "#e4e5e8"
 """Grid lines, and the ring round a cell."""
 
-PAPER = "#ffffff"
+PAPER: str = "#ffffff"
 _EDGE = "#b9bcc3"
 
-CATEGORIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#b39f00", "#5f6670")
+CATEGORIES: tuple[str, ...] = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#b39f00", "#5f6670")
 """Okabe and Ito's colours, the first four furthest apart; their yellow is darkened to be read on white."""
 
-SEQUENTIAL = ("#f6f7fb", "#d5e0ef", "#a6c1de", "#6f9dc9", "#3c77ad", "#1b5288", "#0b2e57")
+SEQUENTIAL: tuple[str, ...] = ("#f6f7fb", "#d5e0ef", "#a6c1de", "#6f9dc9", "#3c77ad", "#1b5288", "#0b2e57")
 """Small to large, one hue, falling lightness: probabilities, scores, norms."""
 
-DIVERGING = ("#134b85", "#4d8ac2", "#abcbe3", "#f4f3f0", "#f5c594", "#dd8433", "#8f4204")
+DIVERGING: tuple[str, ...] = ("#134b85", "#4d8ac2", "#abcbe3", "#f4f3f0", "#f5c594", "#dd8433", "#8f4204")
 """Negative, zero, positive: harms and differences. The middle is neutral."""
 
-FONT = "Helvetica Neue, Helvetica, Arial, Liberation Sans, sans-serif"
+FONT: str = "Helvetica Neue, Helvetica, Arial, Liberation Sans, sans-serif"
 
 WIDTH = 640
 """Plot width that reads well in a column of 720 px."""
