@@ -42,7 +42,9 @@ class OptimConfig:
 
     optimizer: Optimizer = Optimizer.ADAMW
     lr: float = 3e-3
-    """Peak learning rate. Muon's updates are scaled to AdamW's size, so one rate serves both."""
+    """Peak learning rate of AdamW."""
+    muon_lr: float = 0.02
+    """Peak learning rate of Muon, for the matrices it has: about the largest singular value of an update."""
     schedule: Schedule = Schedule.WSD
     warmup_steps: int = 50
     """Steps of straight-line warm-up; the first step already moves."""
@@ -64,6 +66,7 @@ class OptimConfig:
         betas = {name: getattr(self, name) for name in ("beta1", "beta2")}
         _refuse(
             (not self.lr > 0, f"optim.lr={self.lr} must be a positive number."),
+            (not self.muon_lr > 0, f"optim.muon_lr={self.muon_lr} must be a positive number."),
             (self.warmup_steps < 0, f"optim.warmup_steps={self.warmup_steps} must not be negative."),
             (self.weight_decay < 0, f"optim.weight_decay={self.weight_decay} must not be negative."),
             (

@@ -159,7 +159,7 @@ class _Loop:
         gpt, probe = self._stepper.gpt, self._session.probe
         with self._clock.aside("measuring"):
             gpt.eval()
-            row |= probe.losses(gpt) | {"lr": self._stepper.lr(step)} | speed | found | probe.stream_norms(gpt)
+            row |= probe.losses(gpt) | self._stepper.rates(step) | speed | found | probe.stream_norms(gpt)
             gpt.train()
         if step < self._steps:
             row["update_ratio"] = self._stepper.measured_update(step)
@@ -210,7 +210,7 @@ class _Loop:
             if self._last_saved is None
             else f"checkpoint {self._last_saved} is the last good one"
         )
-        lr = self._stepper.lr(max(step - 1, 0))
+        lr = self._stepper.rates(max(step - 1, 0))["lr"]
         raise TrainingError(
             f"{what} at step {step} (learning rate {lr:.3g}), so training stopped; {kept} in {self._out}. "
             "Train again with a lower optim.lr, a longer optim.warmup_steps or a smaller optim.clip."

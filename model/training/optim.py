@@ -1,23 +1,23 @@
 """From gradients to updates: AdamW everywhere, or Muon on the matrices inside the blocks.
 
-AdamW (Loshchilov & Hutter 2019) runs fused. Weight decay falls on matrices only: a decayed norm gain or bias would be
-a pull towards a different function, not towards a simpler one. Muon (Jordan et al. 2024,
-https://kellerjordan.github.io/posts/muon) replaces a matrix's momentum by its nearest orthogonal matrix; its updates
-are scaled to the size of AdamW's (Liu et al. 2025, arXiv:2502.16982), so that one learning rate serves both.
+AdamW (Loshchilov & Hutter 2019) runs fused. Weight decay falls on matrices only: a decayed norm gain or bias would be a
+pull towards a different function, not towards a simpler one. Muon (Jordan et al. 2024,
+https://kellerjordan.github.io/posts/muon) replaces a matrix's momentum by its nearest orthogonal matrix, times
+sqrt(rows / columns) for a tall one, and has a learning rate of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from model.errors import CheckpointError
 from model.gpt import GPT
 from model.training.config import OptimConfig, Optimizer
+from model.training.muon import Float32Muon
 
 
 class Optimizers:
@@ -29,14 +29,14 @@ class Optimizers:
 
     def __init__(self, gpt: GPT, config: OptimConfig) -> None:
         self._names = {parameter: name for name, parameter in gpt.named_parameters()}
-        self._peak = config.lr
         self._parts = _build(gpt, config)
+        self._peaks = [part.param_groups[0]["lr"] for part in self._parts]
 
     def step(self, scale: float) -> None:
-        """Update the parameters at `scale` times the peak learning rate."""
-        for part in self._parts:
+        """Update the parameters at `scale` times the peak learning rates."""
+        for part, peak in zip(self._parts, self._peaks, strict=True):
             for group in part.param_groups:
-                group["lr"] = self._peak * scale
+                group["lr"] = peak * scale
             part.step()
 
     def zero_grad(self) -> None:
@@ -79,9 +79,9 @@ def _build(gpt: GPT, config: OptimConfig) -> list[torch.optim.Optimizer]:
     if config.optimizer is Optimizer.ADAMW:
         return [_adamw(parameters.values(), config)]
     rest = [parameter for name, parameter in parameters.items() if name not in hidden]
-    options = {"lr": config.lr, "weight_decay": config.weight_decay, "adjust_lr_fn": "match_rms_adamw"}
-    muon = torch.optim.Muon if gpt.device.type == "cuda" else Float32Muon
-    return [muon(list(hidden.values()), **options), _adamw(rest, config)]
+    kind = torch.optim.Muon if gpt.device.type == "cuda" else Float32Muon
+    muon = kind(hidden.values(), lr=config.muon_lr, weight_decay=config.weight_decay)
+    return [muon, _adamw(rest, config)]
 
 
 def _state_keys(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
@@ -95,48 +95,3 @@ def _adamw(parameters: Iterable[nn.Parameter], config: OptimConfig) -> torch.opt
     decays = ((matrices, config.weight_decay), (others, 0.0))
     groups: list[dict[str, Any]] = [{"params": params, "weight_decay": decay} for params, decay in decays if params]
     return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), fused=True)
-
-
-class Float32Muon(torch.optim.Muon):
-    """torch's Muon with the orthogonalisation in the gradient's own precision.
-
-    torch's works in bfloat16, which a CPU without bfloat16 units emulates: a 768 x 768 step takes 7 s there. The
-    update rule is the same to rounding (a test compares them).
-    """
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One update of every matrix that has a gradient; a closure is not supported."""
-        if closure is not None:
-            raise NotImplementedError("Float32Muon takes no closure")
-        for group in self.param_groups:
-            for matrix in group["params"]:
-                if matrix.grad is None:
-                    continue
-                state = self.state[matrix]
-                if "momentum_buffer" not in state:
-                    state["momentum_buffer"] = torch.zeros_like(matrix)
-                momentum = state["momentum_buffer"].lerp_(matrix.grad, 1 - group["momentum"])
-                update = matrix.grad.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
-                direction = orthogonalized(update, group["ns_coefficients"], group["ns_steps"], group["eps"])
-                matrix.mul_(1 - group["lr"] * group["weight_decay"])
-                matrix.add_(direction, alpha=-group["lr"] * 0.2 * max(matrix.shape) ** 0.5)
-
-
-def orthogonalized(
-    matrix: Float[Tensor, "row column"],
-    coefficients: tuple[float, float, float],
-    n_steps: int,
-    eps: float,
-) -> Float[Tensor, "row column"]:
-    """A matrix with the singular vectors of `matrix` and singular values near 1 (about 0.7 to 1.2).
-
-    Newton-Schulz iteration with the quintic of Jordan et al. 2024: s -> a s + b s^3 + c s^5 on every singular value.
-    """
-    a, b, c = coefficients
-    wide = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
-    wide = wide / wide.norm().clamp(min=eps)
-    for _ in range(n_steps):
-        gram = wide @ wide.T
-        wide = torch.addmm(wide, torch.addmm(gram, gram, gram, beta=b, alpha=c), wide, beta=a)
-    return wide.T if matrix.shape[0] > matrix.shape[1] else wide

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from model.gpt import GPT
-from model.training.config import RunConfig
+from model.training.config import Optimizer, RunConfig
 from model.training.distributed import World
 from model.training.optim import Optimizers
 from model.training.probe import as_numbers
@@ -69,11 +69,16 @@ class Stepper:
 
     def update(self, step: int) -> None:
         """Take the weights from `step` to `step + 1`."""
-        self.optimizers.step(self.lr(step) / self._config.optim.lr)
+        self.optimizers.step(self._scale(step))
 
-    def lr(self, step: int) -> float:
-        """The learning rate of the update that leaves `step`."""
-        return self._config.optim.lr * lr_scale(step, self._config.train.steps, self._config.optim)
+    def rates(self, step: int) -> dict[str, float]:
+        """The learning rates of the update that leaves `step`: "lr", and "muon_lr" where Muon is used."""
+        optim, scale = self._config.optim, self._scale(step)
+        rates = {"lr": optim.lr * scale}
+        return rates | ({"muon_lr": optim.muon_lr * scale} if optim.optimizer is Optimizer.MUON else {})
+
+    def _scale(self, step: int) -> float:
+        return lr_scale(step, self._config.train.steps, self._config.optim)
 
     def gradient_norms(self) -> dict[str, float]:
         """Norm of the gradient of each parameter group ("L0.W_Q")."""

@@ -11,7 +11,8 @@ from torch import Tensor
 from model import GPT
 from model.errors import CheckpointError
 from model.training.config import OptimConfig
-from model.training.optim import Float32Muon, Optimizers, orthogonalized
+from model.training.muon import Float32Muon, orthogonalized
+from model.training.optim import Optimizers
 
 MakeGPT = Callable[..., GPT]
 NEWTON_SCHULZ = ((3.4445, -4.7750, 2.0315), 5, 1e-7)
@@ -30,7 +31,7 @@ def test_decay_shrinks_matrices_and_leaves_norms_and_biases_alone(make_gpt: Make
     before = {name: parameter.detach().clone() for name, parameter in gpt.named_parameters()}
     for parameter in gpt.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    Optimizers(gpt, OptimConfig(optimizer=optimizer, lr=0.1, weight_decay=0.5)).step(1.0)
+    Optimizers(gpt, OptimConfig(optimizer=optimizer, lr=0.1, muon_lr=0.1, weight_decay=0.5)).step(1.0)
     for name, parameter in gpt.named_parameters():
         shrunk = before[name] * (1 - 0.1 * 0.5) if parameter.ndim == 2 else before[name]
         torch.testing.assert_close(parameter.detach(), shrunk, msg=name)
@@ -46,13 +47,14 @@ def test_muon_gets_the_matrices_of_the_blocks_and_nothing_else(make_gpt: MakeGPT
     assert {key.rpartition("/")[0] for key in optimizers.state()} == {name for name, _ in gpt.named_parameters()}
 
 
-def test_the_fp32_muon_is_torchs_to_bfloat16_rounding() -> None:
-    weights = torch.randn(24, 40, generator=torch.Generator().manual_seed(0))
+@pytest.mark.parametrize("shape", [(24, 40), (40, 24)])
+def test_the_fp32_muon_is_torchs_to_bfloat16_rounding(shape: tuple[int, int]) -> None:
+    weights = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     ours, theirs = (torch.nn.Parameter(weights.clone()) for _ in range(2))
-    options = {"lr": 0.1, "weight_decay": 0.1, "adjust_lr_fn": "match_rms_adamw"}
+    options = {"lr": 0.1, "weight_decay": 0.1}
     optimizers = Float32Muon([ours], **options), torch.optim.Muon([theirs], **options)
     for step in range(3):
-        gradient = torch.randn(24, 40, generator=torch.Generator().manual_seed(step + 1))
+        gradient = torch.randn(shape, generator=torch.Generator().manual_seed(step + 1))
         for matrix, optimizer in zip((ours, theirs), optimizers, strict=True):
             matrix.grad = gradient.clone()
             optimizer.step()
@@ -93,3 +95,16 @@ def test_a_state_of_another_model_or_optimizer_is_refused(make_gpt: MakeGPT, tok
         Optimizers(make_gpt(biases=True), OptimConfig()).load_state(lacking)
     with pytest.raises(CheckpointError, match="does not belong to this run"):
         Optimizers(make_gpt(biases=True), OptimConfig(optimizer="muon")).load_state(adamw.state())
+
+
+def test_each_optimizer_follows_the_schedule_from_its_own_peak(make_gpt: MakeGPT, tokens: Tensor) -> None:
+    gpt = make_gpt()
+    before = {name: parameter.detach().clone() for name, parameter in gpt.named_parameters()}
+    optimizers = Optimizers(gpt, OptimConfig(optimizer="muon", lr=0.1, muon_lr=0.01, weight_decay=0.0))
+    gpt.loss(tokens).backward()
+    optimizers.step(0.5)
+    moved = {name: (parameter.detach() - before[name]) for name, parameter in gpt.named_parameters()}
+    assert moved["embed.weight"].abs().max() == pytest.approx(0.1 * 0.5, rel=1e-3), (
+        "Adam's first step has the rate's size"
+    )
+    assert torch.linalg.matrix_norm(moved["blocks.0.attn.q_proj.weight"], 2) == pytest.approx(0.01 * 0.5, rel=0.3)
