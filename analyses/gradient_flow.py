@@ -23,7 +23,7 @@ from analyses.gradient_checkpoint import CheckpointGradients, measured_checkpoin
 from analyses.gradient_initialization import Initialization, Sweep, measured_initialization
 from analyses.gradient_runs import Pair, TrainingMap, paired, training_map
 from analyses.registry import Finding, Progress
-from model.errors import InputError
+from model.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     import altair as alt
@@ -57,7 +57,7 @@ class Config:
 
     def __post_init__(self) -> None:
         if not 2 <= self.n_groups <= self.n_sequences:
-            raise InputError(
+            raise ConfigError(
                 f"n_groups={self.n_groups} cannot cut n_sequences={self.n_sequences} into groups for an interval; "
                 "take 2 groups or more, and at least one sequence for each."
             )

@@ -18,7 +18,7 @@ from analyses.gradient_runs import differing_settings, training_map
 from analyses.gradient_tables import SUMMARY
 from analyses.records import decode, encode, same
 from model import Norm
-from model.errors import InputError, UnknownNameError
+from model.errors import ConfigError, InputError, UnknownNameError
 from model.lab import open_run, read_run
 from model.presets import get_preset
 from model.settings import with_settings
@@ -203,7 +203,7 @@ def test_twins_that_cannot_be_are_refused_with_a_sentence(runs: Path) -> None:
 
 
 def test_groups_too_few_or_too_many_are_refused() -> None:
-    with pytest.raises(InputError, match="n_groups=1 cannot cut"):
+    with pytest.raises(ConfigError, match="n_groups=1 cannot cut"):
         Config(n_groups=1)
 
 

@@ -1,0 +1,141 @@
+"""Do values promote what followed their keys? Agreement, and what chance would give (Geva et al. 2021, section 4).
+
+A memory agrees when the token its value promotes most is the token that followed its strongest trigger in the corpus.
+Frequent tokens follow many triggers and are promoted by many values, so one over the vocabulary is the wrong chance
+level. The null here deals the layer's next tokens to its memories at random: both sides keep their frequencies, only
+the pairing goes. Its mean is known exactly; its spread, and p, come from permutations. The unit is the memory: what a
+layer's memories share (one stream, one corpus) is not resampled. Dead memories are to be left out by the caller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.stats import bootstrap_mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """How often values and triggers of one layer agree, beside chance. Shares, from 0 to 1."""
+
+    n: int
+    """Memories compared: those that were ever active."""
+
+    share: float
+    """Memories whose value's top token followed their top trigger; NaN where n is 0."""
+
+    low: float
+    """Lower end of the 95% bootstrap interval of `share` over memories."""
+
+    high: float
+    """Upper end."""
+
+    chance: float
+    """Expected share when next tokens are dealt at random among the layer's memories, exactly."""
+
+    chance_low: float
+    """2.5th percentile of the permuted shares."""
+
+    chance_high: float
+    """97.5th percentile of the permuted shares."""
+
+    p: float
+    """(1 + permutations that agree at least as often) / (1 + permutations)."""
+
+    n_permutations: int
+
+    @property
+    def lift(self) -> float | None:
+        """`share` over `chance`; None where chance is zero."""
+        return self.share / self.chance if self.chance > 0 else None
+
+
+def measured_agreement(
+    promoted: Int[Tensor, " memory"], followed: Int[Tensor, " memory"], *, n_permutations: int, seed: int
+) -> Agreement:
+    """Agreement of each memory's most promoted token with the token that followed its top trigger.
+
+    >>> two = torch.tensor([3, 4])
+    >>> found = measured_agreement(two, two, n_permutations=99, seed=0)
+    >>> found.share, found.chance, found.lift
+    (1.0, 0.5, 2.0)
+    """
+    if len(promoted) == 0:
+        nan = float("nan")
+        return Agreement(
+            n=0, share=nan, low=nan, high=nan, chance=nan, chance_low=nan, chance_high=nan, p=1.0,
+            n_permutations=n_permutations,
+        )  # fmt: skip
+    agrees = (promoted == followed).double()
+    low, high = _interval(agrees, seed)
+    permuted = permuted_shares(promoted, followed, n_permutations=n_permutations, seed=seed)
+    chance_low, chance_high = torch.quantile(permuted, torch.tensor([0.025, 0.975], dtype=permuted.dtype)).tolist()
+    share = agrees.mean()
+    return Agreement(
+        n=len(promoted),
+        share=float(share),
+        low=low,
+        high=high,
+        chance=chance_agreement(promoted, followed),
+        chance_low=chance_low,
+        chance_high=chance_high,
+        p=(1 + int((permuted >= share - 1e-12).sum())) / (1 + n_permutations),
+        n_permutations=n_permutations,
+    )
+
+
+def _interval(agrees: Float[Tensor, " memory"], seed: int) -> tuple[float, float]:
+    """Ends of the 95% bootstrap interval; anything from 0 to 1 where there is but one memory."""
+    if len(agrees) < 2:
+        return 0.0, 1.0
+    interval = bootstrap_mean(agrees, n_resamples=2000, seed=seed)
+    return interval.low, interval.high
+
+
+def chance_agreement(promoted: Int[Tensor, " memory"], followed: Int[Tensor, " memory"]) -> float:
+    """Expected agreement after a random permutation: sum over tokens of the product of the two shares.
+
+    >>> chance_agreement(torch.tensor([1, 1, 2, 3]), torch.tensor([1, 2, 2, 9]))  # (2*1 + 1*2) / 16
+    0.25
+    """
+    size = 1 + int(torch.maximum(promoted.max(), followed.max()))
+    counts = torch.bincount(promoted, minlength=size) * torch.bincount(followed, minlength=size)
+    return float(counts.sum()) / len(promoted) ** 2
+
+
+def permuted_shares(
+    promoted: Int[Tensor, " memory"], followed: Int[Tensor, " memory"], *, n_permutations: int, seed: int
+) -> Float[Tensor, " permutation"]:
+    """The share that agrees in each of `n_permutations` random pairings, fp64."""
+    generator = torch.Generator().manual_seed(seed)
+    n = len(promoted)
+    shares = [(promoted == followed[torch.randperm(n, generator=generator)]).sum() for _ in range(n_permutations)]
+    return torch.stack(shares).double() / n
+
+
+def rank_table(scores: Float[Tensor, "memory d_vocab"], tokens: Int[Tensor, " other"]) -> Int[Tensor, "memory other"]:
+    """The place of every token in every value's order of promotion: 0 for the most promoted, -1 for tokens below 0.
+
+    >>> rank_table(torch.tensor([[0.1, 3.0, 2.0]]), torch.tensor([2, 1, -1])).tolist()
+    [[1, 0, -1]]
+    """
+    ordered = scores.neg().sort(dim=1).values
+    asked = scores[:, tokens.clamp_min(0).long()].neg().contiguous()
+    ranks = torch.searchsorted(ordered, asked)  # how many are promoted strictly more
+    return torch.where(tokens < 0, -1, ranks).int()
+
+
+def commonest_share(
+    tokens: Int[Tensor, "memory trigger"], present: Bool[Tensor, "memory trigger"]
+) -> Float[Tensor, " memory"]:
+    """Share of each memory's present triggers that end in the commonest last token among them; NaN without triggers.
+
+    >>> commonest_share(torch.tensor([[5, 5, 5, 2]]), torch.ones(1, 4, dtype=torch.bool)).tolist()
+    [0.75]
+    """
+    alike = (tokens[:, :, None] == tokens[:, None, :]) & present[:, None, :] & present[:, :, None]
+    return alike.sum(-1).amax(-1).float() / present.sum(-1)

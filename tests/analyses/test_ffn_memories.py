@@ -1,0 +1,287 @@
+"""FFN memories: planted ones are found with exactly their triggers, real ones can be fed again, absence is denied."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from analyses import ffn_memories
+from analyses.ffn_memories import Config, Result, Split, planned_windows, replayed_coefficient
+from analyses.ffn_tables import layer_rows, trigger_text
+from analyses.records import decode, encode, same
+from interp.prefixes import window_batches
+from model import GPT
+from model.checkpoint import save_checkpoint
+from model.errors import ConfigError, InputError
+from model.lab import Lab, open_run
+from model.settings import to_plain
+from model.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
+from model.training.sources import DataConfig
+from tests import planted
+from tests.conftest import make_gpt_with
+
+LETTERS = "abcdefghijklmnopqrs"
+PLANTED = {0: "abp", 1: "cdq", 2: "dfh", 3: "gar", 4: "hks", 5: "ien", 6: "jem", 7: "kgo"}
+"""Memory: the bigram that fires it, and the token that it promotes and that always follows."""
+
+
+def planted_memories(*, promotes: Callable[[str], str] = lambda word: word[2]) -> GPT:
+    """Every memory of the planted model with a bigram and a promoted token of its own."""
+    gpt = planted.memory_model()
+    ffn, (token, previous, output) = gpt.layers[0].mlp, (0, 68, 88)  # where the planted stream holds what
+    with torch.no_grad():
+        for projection in (ffn.in_proj, ffn.out_proj):
+            projection.weight.zero_()
+        ffn.in_proj.bias.fill_(-1.0)
+        for memory, word in PLANTED.items():
+            first, second, _ = (LETTERS.index(letter) for letter in word)
+            ffn.in_proj.weight[memory, previous + first] = 1.0
+            ffn.in_proj.weight[memory, token + second] = 1.0
+            ffn.out_proj.weight[output + LETTERS.index(promotes(word)), memory] = 5.0
+    return gpt
+
+
+def planted_text(seed: int = 0, n_words: int = 400) -> str:
+    """Letters in which each planted bigram occurs only in its word: the last letter of a word begins none."""
+    drawn = random.Random(seed)
+    return "".join(drawn.choice([*PLANTED.values(), "ll", "lo", "nl"]) for _ in range(n_words))
+
+
+def written_run(
+    folder: Path, gpt: GPT, tokenizer: Tokenizer, sources: tuple[str, ...], *, zero: GPT | None = None
+) -> Lab:
+    """A run on disk with `gpt` at step 8 and, where given, `zero` at step 0."""
+    if zero is not None:
+        save_checkpoint(folder, zero, step=0, tokens_seen=0)
+    save_checkpoint(folder, gpt, step=8, tokens_seen=1024)
+    tokenizer.save(folder / "tokenizer.json")
+    data = DataConfig(sources=sources, stdlib_bytes=100_000, held_out=0.2)
+    (folder / "run.json").write_text(json.dumps({"config": {"data": to_plain(data)}}))
+    return open_run(f"{folder}@8")
+
+
+def letters_lab(folder: Path, gpt: GPT, *, zero: GPT | None = None) -> Lab:
+    texts = folder / "texts"
+    texts.mkdir(parents=True)
+    for i in range(3):
+        (texts / f"{i}.txt").write_text(planted_text(seed=i))
+    return written_run(folder / "run", gpt, CharTokenizer(LETTERS), (f"text:{texts}/*.txt",), zero=zero)
+
+
+def python_lab(folder: Path, **config: object) -> Lab:
+    """Random weights large enough to matter, and real text."""
+    made = {"d_vocab": 257, "n_ctx": 24, "d_model": 16, "n_heads": 2, "d_ff": 24} | config
+    return written_run(folder, make_gpt_with(**made), ByteTokenizer(), ("stdlib",))
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Result]:
+    lab = letters_lab(
+        tmp_path_factory.mktemp("planted"), planted_memories(), zero=GPT(planted_memories().config, seed=3)
+    )
+    return lab, ffn_memories.run(lab, Config(n_triggers=6, batch_size=7))
+
+
+def occurrences(lab: Lab, config: Config, word: str) -> list[tuple[int, int]]:
+    """(offset, length) of every prefix that was read and ends in the word's bigram, in corpus order."""
+    letters = lab.tokenizer.decode(lab.corpus.tokens)
+    windows = planned_windows(lab, config)
+    return [
+        (int(start), end - int(start) + 1)
+        for start, length in zip(windows.starts, windows.lengths, strict=True)
+        for end in range(int(start) + 1, int(start + length))
+        if letters[end - 1 : end + 1] == word[:2]
+    ]
+
+
+def test_planted_memories_are_found_with_exactly_their_triggers(found: tuple[Lab, Result]) -> None:
+    lab, result = found
+    triggers = result.reading.triggers
+    for memory, word in PLANTED.items():
+        expected = occurrences(lab, result.config, word)
+        assert len(expected) > 6
+        stored = [(int(o), int(n)) for o, n in zip(triggers.offset[0, memory], triggers.length[0, memory], strict=True)]
+        assert stored == expected[:6]  # all coefficients are 1: of equals, the first in the corpus
+        assert triggers.coefficient[0, memory].tolist() == [1.0] * 6
+        assert trigger_text(result, 0, memory, 0).endswith(word[:2])
+        assert {LETTERS[token] for token in triggers.next_token[0, memory].tolist()} == {word[2]}
+        assert float(result.reading.activity.firing_rate[0, memory]) == pytest.approx(len(expected) / result.n_prefixes)
+
+
+def test_planted_values_promote_what_follows_with_agreement_one_and_the_lift_of_eight_tokens(
+    found: tuple[Lab, Result],
+) -> None:
+    _, result = found
+    (layer,) = result.reading.summary.layers
+    assert (layer.agreement.share, layer.agreement.n, layer.n_dead) == (1.0, 8, 0)
+    assert layer.agreement.chance == 1 / 8  # eight different tokens, each promoted once and following once
+    assert layer.agreement.lift == 8
+    assert layer.agreement.p == 1 / 1001
+    assert layer.precision == 1
+    assert layer.median_rank == 0
+    assert layer.last_token_share == 1
+    assert (result.reading.values.next_rank == 0).all()
+    assert result.reading.values.promoted_score[0, :, 0].tolist() == [5.0] * 8
+
+
+def test_findings_affirm_what_was_planted(found: tuple[Lab, Result]) -> None:
+    _, result = found
+    agreement = ffn_memories.findings(result)[0]
+    assert agreement.found
+    assert "layer 0 100.0% [100.0%, 100.0%] of 8 against 12.5% by chance, 8.0 times" in agreement.sentence
+    assert "step 8" in agreement.sentence
+    assert "seed 0" in agreement.sentence
+
+
+def test_agreement_is_denied_where_values_promote_something_else(tmp_path: Path) -> None:
+    elsewhere = dict(zip(PLANTED.values(), "bcdefghi", strict=True))
+    gpt = planted_memories(promotes=lambda word: elsewhere[word])
+    result = ffn_memories.run(letters_lab(tmp_path, gpt), Config(n_triggers=6))
+    assert result.reading.summary.layers[0].agreement.share == 0
+    assert result.initial is None
+    said = ffn_memories.findings(result)
+    assert not any(finding.found for finding in said)
+    assert said[0].sentence.startswith("In no layer")
+    assert "step 0 was not read" in said[1].sentence
+
+
+def test_a_random_model_beside_another_random_model_has_nothing_found(tmp_path: Path) -> None:
+    first, second = (make_gpt_with(seed=seed, d_vocab=257, n_ctx=24, ffn="relu") for seed in (1, 2))
+    lab = written_run(tmp_path / "run", first, ByteTokenizer(), ("stdlib",), zero=second)
+    said = ffn_memories.findings(ffn_memories.run(lab, Config(n_tokens=6_000)))
+    assert [finding.found for finding in said] == [False, False, False], [finding.sentence for finding in said]
+
+
+def test_a_memory_that_never_fires_is_dead_and_has_no_triggers(tmp_path: Path) -> None:
+    gpt = planted_memories()
+    with torch.no_grad():
+        gpt.layers[0].mlp.in_proj.bias[3] = -2.0
+    result = ffn_memories.run(letters_lab(tmp_path, gpt), Config(n_triggers=6))
+    layer = result.reading.summary.layers[0]
+    assert (layer.n_dead, layer.agreement.n) == (1, 7)
+    assert not result.reading.activity.alive[0, 3]
+    assert result.reading.triggers.length[0, 3].tolist() == [0] * 6
+    assert (result.reading.triggers.next_token[0, 3] == -1).all()
+    row = ffn_memories.table(result).iloc[3]
+    assert (row["memory"], row["top trigger"], row["next"], row["agrees"]) == ("L0M3", "", "", False)
+
+
+@pytest.mark.parametrize(
+    ("norm", "ffn", "positions"),
+    [("pre", "relu", "rope"), ("post", "gelu", "learned"), ("sandwich", "swiglu", "alibi"), ("none", "gelu", "rope")],
+)
+def test_a_trigger_of_real_text_fed_again_gives_its_stored_coefficient(
+    tmp_path: Path, norm: str, ffn: str, positions: str
+) -> None:
+    lab = python_lab(tmp_path / "run", norm=norm, ffn=ffn, positions=positions)
+    config = Config(n_tokens=1500, n_triggers=3, step_zero=False)
+    result = ffn_memories.run(lab, config)
+    triggers = result.reading.triggers
+    for layer, memory, rank in triggers.present.nonzero()[::9].tolist():
+        again = replayed_coefficient(lab, result.reading, layer, memory, rank)
+        assert again == pytest.approx(float(triggers.coefficient[layer, memory, rank]), abs=1e-5)
+        end = int(triggers.offset[layer, memory, rank] + triggers.length[layer, memory, rank])
+        assert int(triggers.last_token[layer, memory, rank]) == lab.corpus.tokens[end - 1]
+        assert int(triggers.next_token[layer, memory, rank]) == lab.corpus.tokens[end]
+        assert lab.corpus.where(end)[0] == lab.corpus.where(end - 1)[0]  # what follows is of the same document
+    assert result.n_replayed > 0
+    assert result.replay_error < 1e-5
+
+
+def test_the_triggers_of_real_text_are_those_of_brute_force(tmp_path: Path) -> None:
+    lab, config = python_lab(tmp_path / "run", ffn="relu"), Config(n_tokens=2000, n_triggers=4, batch_size=16)
+    windows = planned_windows(lab, config)
+    coefficients, ends = [], []
+    for rows, places in window_batches(lab.corpus.tokens, windows, bos=256, batch_size=16):
+        _, cache = lab.gpt.run_with_cache(rows, "blocks.1.mlp.hook_post")
+        coefficients.append(cache["post", 1][places >= 0])
+        ends.append(places[places >= 0])
+    everything, where = torch.cat(coefficients), torch.cat(ends)
+    order = everything.sort(dim=0, descending=True, stable=True)
+    triggers = ffn_memories.run(lab, replace(config, step_zero=False)).reading.triggers
+    present = triggers.present[1]
+    assert torch.equal(triggers.coefficient[1], order.values[:4].T)
+    last = triggers.offset[1] + triggers.length[1] - 1
+    assert torch.equal(last[present], where[order.indices[:4].T][present])
+    assert len(where) == windows.n_prefixes >= 2000
+
+
+def test_parts_of_the_corpus_merged_in_any_order_give_the_whole(tmp_path: Path) -> None:
+    lab, config = python_lab(tmp_path / "run"), Config(n_tokens=3000, batch_size=8)
+    windows = planned_windows(lab, config)
+    batches = list(window_batches(lab.corpus.tokens, windows, bos=256, batch_size=8))
+
+    def state(of: list) -> ffn_memories.State:
+        known = ffn_memories.start(lab, config)
+        for tokens, ends in of:
+            known = ffn_memories.update(lab, known, tokens, ends)
+        return known
+
+    whole = ffn_memories.finish(lab, config, windows, state(batches))
+    shards = [state(batches[rank::3]) for rank in (2, 0, 1)]
+    merged = ffn_memories.finish(lab, config, windows, ffn_memories.merge(ffn_memories.merge(*shards[:2]), shards[2]))
+    assert same(whole.triggers, merged.triggers)
+    assert same(whole.values, merged.values)
+    assert torch.equal(whole.activity.histogram, merged.activity.histogram)
+    torch.testing.assert_close(whole.activity.std, merged.activity.std)
+
+
+def test_the_random_control_is_what_random_prefixes_share(tmp_path: Path) -> None:
+    """With one trigger every set agrees with itself; with many, at least the corpus's commonest token is shared."""
+    lab = python_lab(tmp_path / "run")
+    alone = ffn_memories.run(lab, Config(n_tokens=2000, n_triggers=1))
+    assert alone.random_last_token_share == 1
+    many = ffn_memories.run(lab, Config(n_tokens=2000, n_triggers=50))
+    commonest = torch.bincount(torch.from_numpy(lab.corpus.tokens.astype("int64"))).max() / len(lab.corpus.tokens)
+    assert float(commonest) - 0.05 < many.random_last_token_share < float(commonest) + 0.15
+
+
+def test_held_out_text_is_read_where_it_is_asked_for(tmp_path: Path) -> None:
+    lab = python_lab(tmp_path / "run")
+    held_out = {(int(start), int(end)) for start, end in lab.corpus.held_out.spans}
+    windows = planned_windows(lab, Config(n_tokens=10**9, split=Split.HELD_OUT))
+    assert windows.n_prefixes == sum(end - start - 1 for start, end in held_out)
+    assert all(any(a <= start < b for a, b in held_out) for start in windows.starts.tolist())
+
+
+def test_the_table_has_a_row_per_memory_and_the_figure_draws(found: tuple[Lab, Result]) -> None:
+    _, result = found
+    table = ffn_memories.table(result)
+    assert table["memory"].tolist() == [f"L0M{memory}" for memory in range(8)]
+    assert table["agrees"].all()
+    assert table["next"].tolist() == [word[2] for word in PLANTED.values()]
+    assert {row["step"] for row in layer_rows(result)} == {0, 8}
+    chart = ffn_memories.figure(result).to_dict()
+    assert "L0M2" in json.dumps(chart)
+
+
+def test_a_result_comes_back_whole_from_its_record(found: tuple[Lab, Result]) -> None:
+    _, result = found
+    tree, tensors = encode(result)
+    back = decode(Result, json.loads(json.dumps(tree, allow_nan=False)), tensors)
+    assert same(result, back)
+    assert ffn_memories.findings(back) == ffn_memories.findings(result)
+    assert ffn_memories.figure(back).to_dict() == ffn_memories.figure(result).to_dict()
+
+
+def test_an_attention_only_model_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    lab = python_lab(tmp_path / "run", ffn="none")
+    with pytest.raises(InputError, match="attention-only"):
+        ffn_memories.run(lab, Config())
+
+
+def test_a_run_without_text_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    lab = written_run(tmp_path / "run", make_gpt_with(d_vocab=257), ByteTokenizer(), ("repeats",))
+    with pytest.raises(InputError, match="has no text in its train split"):
+        ffn_memories.run(lab, Config())
+
+
+def test_amounts_of_nothing_are_refused() -> None:
+    with pytest.raises(ConfigError, match="n_triggers=0 is not an amount"):
+        Config(n_triggers=0)
