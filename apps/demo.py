@@ -16,10 +16,12 @@ from analyses.report import answers, gathered, write_report
 from analyses.study import SavedResult, get_study, run_study
 from apps.console import remark, say
 from apps.progress import bar
+from model.checkpoint import checkpoint_steps
 from model.presets import demo, demo_post
 from model.settings import with_settings
 from model.training.config import RunConfig
 from model.training.loop import train
+from model.training.run_files import saved_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +69,23 @@ def run_demo(
 
 def _trained(config: RunConfig, folder: Path, device: str) -> None:
     """A complete run in `folder`: used as it is, resumed or trained."""
-    budget = f"{config.train.steps:,} steps of {config.tokens_per_step:,} tokens, seed {config.train.seed}"
+    tokens = config.train.steps * config.tokens_per_step
+    budget = (
+        f"{config.train.steps:,} steps, {tokens:,} tokens, seed {config.train.seed}, norm {config.model.norm.value}"
+    )
+    if _is_complete(config, folder):
+        say(f"{folder} is there already: {budget}.")
+        return
     with bar(folder.name) as shown:
         summary = train(config, folder, resume=(folder / "run.json").exists(), device=device, progress=shown)
-    if summary.resumed_at < summary.steps:
-        say(f"Trained {folder}: {budget}, {summary.seconds:.0f} s.")
-    else:
-        say(f"{folder} is there already: {budget}.")
+    say(f"Trained {folder}: {budget}, in {summary.seconds:.0f} s.")
+
+
+def _is_complete(config: RunConfig, folder: Path) -> bool:
+    """Whether a run of exactly this config was trained to its end; one of another config is for `train` to refuse."""
+    if not (folder / "run.json").exists() or saved_config(folder) != config:
+        return False
+    return checkpoint_steps(folder)[-1:] == [config.train.steps]
 
 
 def _asked(question: Question, run: Path, device: str) -> SavedResult:
