@@ -16,7 +16,7 @@ STEP = 24
 STUDIES = {
     "attention-patterns": ["n_sequences=8", "n_text=4", "n_resamples=100"],
     "head-ablation": ["n_sequences=8", "n_controls=4"],
-    # "ffn-memories": [],
+    "ffn-memories": ["n_tokens=2048", "n_triggers=5", "n_shown=3", "n_permutations=20"],
     "gradient-flow": ["initialization=false", "n_sequences=8", "n_groups=4"],
 }
 """Every study, with settings under which it takes a second."""

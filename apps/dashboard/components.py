@@ -44,15 +44,15 @@ def _picked(key: str) -> None:
     picked = st.session_state[key].get("picked") or {}
     for name, value in picked.items():
         if name == "toggle":
-            st.session_state["ablate"] = toggled(str(st.session_state.get("ablate", "")), str(value))
+            toggle_ablation(str(value))
         elif name in PICKS:
             st.session_state[name] = str(value)
 
 
-def chart(figure: Any, *, alt: str, key: str) -> None:
+def chart(figure: Any, *, alt: str, key: str, width: Literal["content", "stretch"] = "content") -> None:
     """Draw a study's figure as the study drew it, on the page's own background."""
     spec = spec_of(figure, dark=st.context.theme.type == "dark")
-    st.vega_lite_chart(spec, theme=None, width="content", key=key, alt=alt)
+    st.vega_lite_chart(spec, theme=None, width=width, key=key, alt=alt)
 
 
 def findings(found: Iterable[Finding]) -> None:
@@ -70,11 +70,25 @@ def findings(found: Iterable[Finding]) -> None:
                     st.caption(literal(sentence))
 
 
+def findings_in_short(found: Iterable[Finding]) -> None:
+    """One line for each finding; its page says it in full."""
+    with st.container(gap="xsmall"):
+        for finding in found:
+            if finding.found:
+                st.text(f"●  {_clipped(finding.sentence, 140)}")
+            else:
+                st.caption(literal(f"○  {_first_words(finding.sentence)}"))
+
+
+def _clipped(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[:longest].rsplit(" ", 1)[0] + " …"
+
+
 def _first_words(sentence: str, longest: int = 90) -> str:
     """The clause before the numbers."""
     ends = [at for at in (sentence.find(mark) for mark in (": ", "; ", ". ", " (", " [")) if at > 0]
     clause = sentence[: min(ends)] if ends else sentence
-    return clause if len(clause) <= longest else clause[:longest].rsplit(" ", 1)[0] + " …"
+    return _clipped(clause, longest)
 
 
 def sentences(texts: Iterable[str]) -> None:
@@ -126,6 +140,26 @@ def provenance(saved: SavedResult, *more: str | None) -> None:
     checkpoint = "initialization" if known.run is None else f"{known.run}@{known.step}"
     weights = None if known.weights_sha256 is None else f"weights {known.weights_sha256[:8]}"
     caption(*more, checkpoint, weights, f"seed {known.seed}", f"config {known.config_hash}", known.created[:10])
+
+
+def pick_from(rows: pd.DataFrame, name: str, *, key: str, alt: str, height: int = 320) -> None:
+    """A table in which a click on a row selects what its column `name` says."""
+
+    def picked() -> None:
+        chosen = st.session_state[key].selection.rows
+        if chosen:
+            st.session_state[name] = str(rows.iloc[chosen[0]][name])
+
+    shown = {column: st.column_config.NumberColumn(format="%.3f") for column in rows.select_dtypes("floating").columns}
+    st.dataframe(
+        rows, hide_index=True, column_config=shown, height=height, key=key, alt=alt, on_select=picked,
+        selection_mode="single-row",
+    )  # fmt: skip
+
+
+def toggle_ablation(place: str) -> None:
+    """Put a place into the set to ablate, or take it out; a callback for buttons."""
+    st.session_state["ablate"] = toggled(str(st.session_state.get("ablate", "")), place)
 
 
 def set_ablation(places: str) -> None:

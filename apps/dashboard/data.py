@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
+from jaxtyping import Float
+from torch import Tensor
 
 from analyses.registry import STUDIES, get_study
 from analyses.results import RECORD, TENSORS, SavedResult, load_result
+from apps.dashboard import live
 from apps.dashboard.launch import ROOT_VARIABLE
-from apps.dashboard.live import Live, live_tokens, look
+from apps.dashboard.live import Live
 from apps.dashboard.state import LiveText, Selection
 from model.checkpoint import CONFIG, MANIFEST, Manifest, checkpoint_path, checkpoint_steps, read_manifest
 from model.config import GPTConfig
-from model.errors import CutawayError
+from model.errors import CheckpointError, CutawayError
 from model.settings import from_plain, to_plain
 
 if TYPE_CHECKING:
@@ -92,13 +95,20 @@ def runs() -> tuple[Run, ...]:
 
 def _run(path: Path) -> Run:
     try:
-        settings = json.loads((path / "run.json").read_text("utf-8"))
+        settings = _settings(path / "run.json")
         steps = tuple(checkpoint_steps(path))
         model = _model_of(checkpoint_path(path, steps[-1])) if steps else None
         fault = None if steps else "it has no complete checkpoint yet"
     except (CutawayError, OSError, ValueError) as error:
         return Run(name=path.name, path=path, steps=(), model=None, settings={}, fault=str(error))
     return Run(name=path.name, path=path, steps=steps, model=model, settings=settings, fault=fault)
+
+
+def _settings(file: Path) -> dict[str, Any]:
+    content = json.loads(file.read_text("utf-8"))
+    if not isinstance(content, dict) or not isinstance(content.get("config"), dict):
+        raise CheckpointError(f"{file} does not describe a run; restore it from a copy, or train the run again")
+    return content
 
 
 def _model_of(checkpoint: Path) -> GPTConfig:
@@ -171,15 +181,26 @@ def _result(folder: str, stamp: int) -> SavedResult:
     return saved
 
 
-def live(run: Run, chosen: Selection) -> Live:
+def look(run: Run, chosen: Selection) -> Live:
     """The selected text in the selected checkpoint."""
-    return _live(lab(run, chosen.step), _weights(run, chosen), chosen.text, chosen.prompt)
+    return _look(lab(run, chosen.step), _weights(run, chosen), chosen.text, chosen.prompt)
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _live(_lab: Lab, weights: str, text: LiveText, prompt: str) -> Live:
+def _look(_lab: Lab, weights: str, text: LiveText, prompt: str) -> Live:
     del weights
-    return look(_lab, text, prompt)
+    return live.look(_lab, text, prompt)
+
+
+def coefficients(run: Run, chosen: Selection) -> Float[Tensor, "layer pos memory"]:
+    """Every memory's coefficient on the selected text."""
+    return _coefficients(lab(run, chosen.step), _weights(run, chosen), chosen.text, chosen.prompt)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _coefficients(_lab: Lab, weights: str, text: LiveText, prompt: str) -> Float[Tensor, "layer pos memory"]:
+    del weights
+    return live.coefficients(_lab, text, prompt)
 
 
 def effect(
@@ -210,7 +231,7 @@ def _token_effects(
     from interp.token_effects import token_effects as measured
 
     del weights
-    tokens, _ = live_tokens(_lab, text, prompt)
+    tokens, _ = live.live_tokens(_lab, text, prompt)
     return measured(_lab, tokens[None], places, intervention=intervention)
 
 
@@ -229,9 +250,21 @@ def _metrics(path: str, stamp: int) -> list[dict[str, Any]]:
 
 def settings_of(saved: SavedResult) -> str:
     """The settings of a result that are not the study's own, as they would be typed."""
-    usual = to_plain(get_study(saved.study).config_class())
-    changed = [f"{name}={value}" for name, value in saved.provenance.config.items() if usual.get(name) != value]
+    usual = dict(_flat(to_plain(get_study(saved.study).config_class())))
+    own = _flat(saved.provenance.config)
+    changed = [
+        f"{name}={Path(value).name if name == 'twin' else value}" for name, value in own if usual.get(name) != value
+    ]
     return ", ".join(changed) or "usual settings"
+
+
+def _flat(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested settings by their dotted names."""
+    for name, value in tables.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def question(study: str) -> str:

@@ -17,8 +17,7 @@ def runs_table(runs: Sequence[Run]) -> pd.DataFrame:
 
 def seed_of(run: Run) -> Any:
     """The training seed as run.json records it, or a dash."""
-    config = run.settings.get("config", run.settings)
-    return config.get("train", {}).get("seed", "–")
+    return run.settings.get("config", {}).get("train", {}).get("seed", "–")
 
 
 def _row(run: Run) -> Mapping[str, Any]:

@@ -50,6 +50,15 @@ def look(lab: Lab, text: LiveText, prompt: str) -> Live:
     return Live(tokens=tuple(lab.str_tokens(tokens)), pattern=pattern.cpu(), token_loss=losses.cpu(), source=source)
 
 
+@torch.no_grad()
+def coefficients(lab: Lab, text: LiveText, prompt: str) -> Float[Tensor, "layer pos memory"]:
+    """Every memory's coefficient at every position of the selected text."""
+    tokens, _ = live_tokens(lab, text, prompt)
+    names = [str(Tap.MLP_POST.at(layer)) for layer in range(lab.config.n_layers)]
+    _, cache = lab.gpt.run_with_cache(tokens[None], names_filter=names, return_type=None)
+    return torch.stack([cache[name][0].float() for name in names]).cpu()
+
+
 def live_tokens(lab: Lab, text: LiveText, prompt: str) -> tuple[Int[Tensor, " pos"], str]:
     """Return the tokens of the selected text and what they are, in words.
 

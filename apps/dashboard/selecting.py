@@ -29,7 +29,7 @@ def draw(runs: Sequence[Run]) -> None:
         _pick_places()
         _pick_text()
         raw = {name: str(st.session_state.get(name) or "") for name in TEXTS}
-        chosen, notices = from_query({**raw, "run": run.name, "step": str(step or 0)}, run.model)
+        chosen, notices = from_query({**raw, "run": run.name, "step": "" if step is None else str(step)}, run.model)
         for notice in (*_unknown(asked, runs, run), *notices):
             st.warning(components.literal(notice), icon=":material/link_off:")
     st.session_state[_KEY] = (run, chosen)

@@ -84,7 +84,7 @@ def test_a_page_without_results_names_the_command_that_makes_them(
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_says_which_steps_have_results(whole_runs: Path, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    at = opened(whole_runs, page, monkeypatch, run="whole", step="12")
+    at = opened(whole_runs, page, monkeypatch, run="whole", step="8")
     assert not at.exception
     at.button(key=f"go-{STUDY_OF.get(page, 'head-ablation')}-0").click().run()
     assert not at.exception
@@ -210,6 +210,23 @@ def test_toggled_heads_are_ablated_with_interval_and_control(whole_runs: Path, m
     assert torch.equal(lab.gpt(torch.arange(8)[None]), before)
     at = pick(at, "harm_copy_loss", {"toggle": "L0H1"})
     assert at.session_state["ablate"] == "L1H3"
+
+
+def test_a_memory_is_opened_searched_and_put_into_the_ablation(
+    whole_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = opened(whole_runs, "memories", monkeypatch, run="whole", memory="L1M5")
+    assert "L1M5" in said(at)
+    assert "(step 0: " in said(at)
+    assert views(at)["triggers"]["rows"][0]["boxed"] is not None
+    assert len(views(at)["on_text"]["rows"][0]["values"]) > 8
+    at.text_input(key="wanted").set_value("L1M5").run()
+    assert not at.exception
+    assert set(at.dataframe[1].value["memory"].str[:4]) == {"L1M5"}
+    at.text_input(key="wanted").set_value("(no such text").run()
+    assert len(at.dataframe[1].value) == 0
+    at.button[0].click().run()
+    assert at.session_state["ablate"] == "L1M5"
 
 
 @pytest.mark.parametrize("prompt", ["", "\x00\u202e<img src=x onerror=alert(1)>", "x" * 5000, "é\n\t日本 👩\u200d💻"])

@@ -38,7 +38,11 @@ def test_what_is_written_to_the_address_is_read_back(selection: Selection) -> No
     assert notices == ()
 
 
-@given(st.dictionaries(st.sampled_from(["run", "step", "head", "memory", "cell", "ablate", "text", "prompt", "x"]), st.text()))
+@given(
+    st.dictionaries(
+        st.sampled_from(["run", "step", "head", "memory", "cell", "ablate", "text", "prompt", "x"]), st.text()
+    )
+)
 def test_no_address_can_do_more_than_cause_a_notice(raw: dict[str, str]) -> None:
     selection, notices = from_query(raw, CONFIG, STEPS)
     assert selection.head is None or selection.head < (2, 4)
@@ -58,7 +62,7 @@ def test_no_address_can_do_more_than_cause_a_notice(raw: dict[str, str]) -> None
         ("cell", "١.٢", "is not a cell"),
         ("step", "77", "no checkpoint at step 77; there are 0, 1, 2, 512"),
         ("step", "last", "is not a training step"),
-        ("text", "repeat", "there is no text called \"repeat\"; there are prompt, repeats, held-out. Did you mean"),
+        ("text", "repeat", 'there is no text called "repeat"; there are prompt, repeats, held-out. Did you mean'),
         ("ablate", "L1H1,L7H0", "no L7H0"),
         ("ablate", "L1H1,L1H1", "already covered"),
     ],

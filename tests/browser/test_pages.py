@@ -218,6 +218,18 @@ def test_the_selection_survives_pages_and_the_back_button(tab, server: Server) -
     expect(made.locator(".st-key-head input")).to_have_value("L1H2")
 
 
+def test_a_click_on_a_row_opens_its_memory(tab, server: Server) -> None:
+    made, _ = tab()
+    go(made, server, "memories?run=whole")
+    table = made.locator(".st-key-memory_table canvas").first
+    table.scroll_into_view_if_needed()
+    made.wait_for_timeout(1000)
+    table.click(position={"x": 16, "y": 32 + 48})
+    expect(made.locator(".st-key-memory input")).to_have_value("L0M1")
+    expect(made.get_by_role("heading", name="L0M1", exact=True)).to_be_visible()
+    assert address(made)["memory"] == "L0M1"
+
+
 def test_a_cell_can_be_locked_and_released_from_the_keyboard(tab, server: Server) -> None:
     made, watch = tab()
     go(made, server, "heads?run=whole")

@@ -29,5 +29,6 @@ export default function tokenRows({ data, parentElement }) {
   root.querySelector(".lines").replaceChildren(...data.rows.map((row) => makeRow(view, row)))
   view.live.textContent = data.hint
   const coloured = data.rows.some((row) => row.values)
+  view.live.hidden = root.querySelector(".scale").hidden = !coloured
   root.querySelector(".scale").replaceChildren(...(coloured ? [element("span", "", data.label), legend(data.scale, view.colors)] : []))
 }

@@ -48,7 +48,7 @@ if saved is not None:
 
 head = head or (0, 0)
 st.header(f"{head_name(*head)} on a text")
-live = data.live(run, chosen)
+live = data.look(run, chosen)
 fits = chosen.cell is not None and max(chosen.cell) < len(live.tokens)
 lock = chosen.cell if fits else None
 components.show(View.ATTENTION, attention_payload(live.pattern, live.tokens, head=head, lock=lock), key="attention")

@@ -4,18 +4,26 @@ import streamlit as st
 
 from analyses import training_curve
 from apps.dashboard import components, data, inventory, selecting
+from model.errors import CutawayError
+
+PAGE_OF = {
+    "attention-patterns": "heads",
+    "head-ablation": "ablate",
+    "ffn-memories": "memories",
+    "gradient-flow": "gradients",
+}
 
 run, chosen = selecting.run(), selecting.selection()
 st.title("Overview")
 components.run_line(run, chosen.step)
 
-left, right = st.columns([5, 4], gap="large")
+left, right = st.columns([3, 2], gap="large")
 with left:
     st.header("Did it learn?")
     rows = data.metrics(run)
     if rows and run.model:
         curve = training_curve.figure(rows, d_vocab=run.model.d_vocab, name=run.name)
-        components.chart(curve, alt=f"Loss of {run.name} over training tokens", key="curve")
+        components.chart(curve, alt=f"Loss of {run.name} over training tokens", key="curve", width="stretch")
         components.findings(training_curve.findings(rows, d_vocab=run.model.d_vocab, name=run.name))
         components.caption(f"{len(rows):,} logged steps", f"seed {inventory.seed_of(run)}", "metrics.jsonl")
     else:
@@ -26,20 +34,15 @@ with left:
 
 with right:
     st.header("What was found at this checkpoint")
-    shelves = data.shelves(run)
-    for study, shelf in shelves.items():
+    for study, shelf in data.shelves(run).items():
         saved = shelf.at(chosen.step)
-        with st.container(border=True):
+        with st.container(border=True, gap="xsmall"):
             st.subheader(components.literal(data.question(study)))
-            if saved is not None:
-                components.findings(saved.findings())
-                components.provenance(saved)
-            else:
+            if saved is None:
                 components.missing_result(study, run, chosen.step, shelf)
+            else:
+                components.findings_in_short(saved.findings())
+                components.provenance(saved)
+                st.page_link(f"app_pages/{PAGE_OF[study]}.py", label="Look closer", icon=":material/arrow_forward:")
             for fault in shelf.faults:
-                components.damaged(fault)
-
-    st.header("Where to start")
-    st.page_link("app_pages/heads.py", label="Which heads copy from earlier text?", icon=":material/grid_on:")
-    st.page_link("app_pages/ablate.py", label="What does the model lose without them?", icon=":material/content_cut:")
-    st.page_link("app_pages/memories.py", label="What does an FFN memory hold?", icon=":material/key:")
+                components.damaged(CutawayError(fault))

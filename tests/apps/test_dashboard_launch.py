@@ -1,0 +1,70 @@
+"""Starting the dashboard: what it refuses, and what it never does."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from streamlit import config
+
+from apps.dashboard import launch
+from apps.dashboard.charts import spec_of
+from model.errors import InputError, UnknownNameError
+
+
+def test_it_listens_on_this_machine_only_and_tells_nobody() -> None:
+    settings = launch.settings(8501)
+    assert settings["server.address"] == "127.0.0.1"
+    assert settings["server.allowedHosts"] == ["127.0.0.1", "localhost"]
+    assert settings["browser.gatherUsageStats"] is False
+    assert settings["server.fileWatcherType"] == "none"
+    assert settings["server.enableAgentApi"] is False
+    assert settings["server.enableStaticServing"] is False
+
+
+def test_every_setting_is_one_that_streamlit_has() -> None:
+    known = config.get_config_options()
+    assert [name for name in launch.settings(8501) if name not in known] == []
+
+
+def test_the_theme_fetches_no_font_and_covers_light_and_dark() -> None:
+    text = launch.THEME.read_text("utf-8")
+    assert "http" not in text
+    settings = launch.settings(8501)
+    for mode in ("light", "dark"):
+        assert len(settings[f"theme.{mode}.chartSequentialColors"]) == 10
+        assert len(settings[f"theme.{mode}.chartDivergingColors"]) == 10
+
+
+def test_a_folder_that_is_not_there_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match=r"there is no folder .*nowhere; `cutaway demo` makes"):
+        launch.launch(tmp_path / "nowhere")
+
+
+def test_a_port_in_use_is_refused_and_another_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=rf"port {port} cannot be used .* for example --port \d+"):
+            launch.launch(tmp_path, port)
+
+
+def test_a_dark_figure_has_dark_paper_and_the_same_data() -> None:
+    import altair as alt
+    import pandas as pd
+
+    from analyses import figures
+
+    rows = pd.DataFrame({"x": [1.0], "colour": [figures.INK]})
+    chart = (
+        alt.Chart(rows)
+        .mark_text(color=figures.INK)
+        .encode(x="x:Q", color=alt.Color("x:Q", scale=figures.diverging(1.0)))
+    )
+    light, dark = spec_of(chart, dark=False), spec_of(chart, dark=True)
+    assert light["datasets"] == dark["datasets"]
+    assert light["config"]["background"] == figures.PAPER != dark["config"]["background"]
+    assert dark["mark"]["color"] != figures.INK
+    assert not set(dark["encoding"]["color"]["scale"]["range"]) & set(figures.DIVERGING)
