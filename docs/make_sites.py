@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from model.config import FFNKind, GPTConfig, Norm, Positions
@@ -48,47 +50,47 @@ Names and shapes are TransformerLens's. What differs:
 
 def page() -> str:
     """The text of docs/sites.md."""
-    rows = ["| hook name | tap | axes | what is there | exists |", "|---|---|---|---|---|", *map(_row, Tap)]
-    return _OPENING + "\n" + "\n".join(rows) + "\n" + _UNDER + "\n".join(map(_placement, Norm)) + "\n" + _DIFFERENCES
+    models = _models()
+    places = [_row(tap, models) for tap in Tap]
+    placements = [_placement(norm, models) for norm in Norm]
+    heads = ("| hook name | tap | axes | what is there | exists |", "|---|---|---|---|---|")
+    return "\n".join([_OPENING, *heads, *places, _UNDER.rstrip("\n"), *placements, _DIFFERENCES])
 
 
-def _row(tap: Tap) -> str:
+def _row(tap: Tap, models: Models) -> str:
     star = " *" if tap in ON_DEMAND else ""
     axes = " ".join(tap.axes)
-    return f"| `{tap.template}`{star} | {tap.name} | {axes} | {tap.meaning} | {_where(tap)} |"
+    return f"| `{tap.template}`{star} | {tap.name} | {axes} | {tap.meaning} | {_where(tap, models)} |"
 
 
-def _where(tap: Tap) -> str:
+def _where(tap: Tap, models: Models) -> str:
     """When a model has the place, found by asking models of every kind."""
-    kinds = {"norm": Norm, "positions": Positions, "ffn": FFNKind}
+    having = [config for config, taps in models.items() if tap in taps]
     limits = []
-    for name, members in kinds.items():
-        having = [member.value for member in members if _has(tap, **{name: member.value})]
-        if 0 < len(having) < len(members):
-            limits.append(f"{name} {', '.join(having)}")
+    for name, members in _CHOICES.items():
+        found = [member.value for member in members if any(getattr(config, name) is member for config in having)]
+        if len(found) < len(members):
+            limits.append(f"{name} {', '.join(found)}")
     return "; ".join(limits) or "always"
 
 
-def _has(tap: Tap, **choice: str) -> bool:
-    """Whether some model with this choice has the place."""
-    for norm in [choice["norm"]] if "norm" in choice else [member.value for member in Norm]:
-        for positions in [choice["positions"]] if "positions" in choice else ["rope", "learned"]:
-            for ffn in [choice["ffn"]] if "ffn" in choice else ["gelu", "swiglu"]:
-                if tap in {site.tap for site in sites(_config(norm=norm, positions=positions, ffn=ffn)).values()}:
-                    return True
-    return False
+Models = Mapping[GPTConfig, Set[Tap]]
+_CHOICES = {"norm": Norm, "positions": Positions, "ffn": FFNKind}
 
 
-def _placement(norm: Norm) -> str:
-    config = _config(norm=norm.value, positions="rope", ffn="gelu")
+def _models() -> Models:
+    """One small model of every kind, and the places it has."""
+    shape = GPTConfig(n_layers=1, n_heads=2, d_model=8, n_ctx=8, d_vocab=8)
+    kinds = product(*_CHOICES.values())
+    configs = [replace(shape, norm=norm, positions=positions, ffn=ffn) for norm, positions, ffn in kinds]
+    return {config: {site.tap for site in sites(config).values()} for config in configs}
+
+
+def _placement(norm: Norm, models: Models) -> str:
+    config = next(each for each in models if each.norm is norm and each.ffn is not FFNKind.NONE)
     names = ", ".join(config.norm_names) or "none"
     final = "ln_final" if config.has_final_norm else "none"
     return f"| {norm.value} | {names} | {final} | {'yes' if config.additive_stream else 'no'} |"
-
-
-def _config(*, norm: str, positions: str, ffn: str) -> GPTConfig:
-    kind = {"norm": Norm(norm), "positions": Positions(positions), "ffn": FFNKind(ffn)}
-    return replace(GPTConfig(n_layers=1, n_heads=2, d_model=8, n_ctx=8, d_vocab=8), **kind)
 
 
 if __name__ == "__main__":
