@@ -263,8 +263,9 @@ def replayed_coefficient(lab: Lab, reading: Reading, layer: int, memory: int, ra
     if length == 0:
         raise InputError(f"L{layer}M{memory} has no trigger {rank}: it fired less often.")
     tokens = prefix_tokens(lab.corpus.tokens, offset, length, bos=lab.tokenizer.bos).to(lab.gpt.device)
-    _, cache = lab.gpt.run_with_cache(tokens, Tap.MLP_POST.at(layer), pos_slice=-1, return_type=None)
-    return float(cache[Tap.MLP_POST.at(layer)][0, 0, memory])
+    place = Tap.MLP_POST.at(layer)
+    _, cache = lab.gpt.run_with_cache(tokens, place, pos_slice=-1, stop_at_layer=layer + 1, return_type=None)
+    return float(cache[place][0, 0, memory])
 
 
 def _random_share(lab: Lab, config: Config, windows: Windows, n_sets: int = 2000) -> float:

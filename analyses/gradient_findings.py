@@ -26,6 +26,8 @@ PREDICTED = {Norm.POST: 0.0, Norm.PRE: -0.5}
 NEAR = {Norm.POST: 0.12, Norm.PRE: 0.1}
 """How near counts as agreeing (twice to four times the spread over seeds at the default sizes)."""
 
+FLOOR = math.log(1.5)
+"""Smallest change of a ratio of norms that is claimed, as a logarithm."""
 SLOPES_FROM = 8
 """Layers from which on slopes over layers are judged; with fewer, an interval over a handful of layers says little."""
 
@@ -36,8 +38,8 @@ def spoken(result: Result) -> list[Finding]:
     if result.initialization is not None:
         said += [
             _exponents(result.initialization, result.seed),
-            _growth(result.initialization),
-            _slopes(result.initialization),
+            _growth(result.initialization, result.seed),
+            _slopes(result.initialization, result.seed),
         ]
     if result.pair is not None:
         said.append(_pair(result.pair))
@@ -72,7 +74,7 @@ def _exponents(drawn: Initialization, seed: int) -> Finding:
     return Finding(sentence=sentence, found=agrees)
 
 
-def _growth(drawn: Initialization) -> Finding:
+def _growth(drawn: Initialization, seed: int) -> Finding:
     scalings = _by_norm(drawn)
     if not PREDICTED.keys() <= scalings.keys():
         return Finding(
@@ -86,12 +88,12 @@ def _growth(drawn: Initialization) -> Finding:
         f"At initialization the mean square of the stream {'grows' if linear else 'does not grow'} linearly with the "
         f"layer in pre-norm ({pre.growth:.2f} per layer at {depth} layers, R^2 {pre.linearity:.3f}; Xiong et al. "
         f"2020, lemma 2, bound it by 1/2 and 3/2) and {'stays 1' if fixed else 'does not stay 1'} in post-norm "
-        f"(largest deviation {off:.0e}; n={pre.growth.n} seeds)."
+        f"(largest deviation {off:.0e}; n={pre.growth.n} seeds from {seed})."
     )
     return Finding(sentence=sentence, found=linear and fixed)
 
 
-def _slopes(drawn: Initialization) -> Finding:
+def _slopes(drawn: Initialization, seed: int) -> Finding:
     """Post rises more steeply towards the output than pre; "flat in pre-norm" is not claimed, as it does not hold."""
     scalings = _by_norm(drawn)
     if not PREDICTED.keys() <= scalings.keys():
@@ -110,7 +112,8 @@ def _slopes(drawn: Initialization) -> Finding:
     rises = any(post[depth].low > 0 for depth in judged)
     sentence = (
         f"At initialization the gradient of W_out {'rises' if apart else 'does not rise'} more from layer to layer in "
-        f"post-norm than in pre-norm (slope of ln norm per layer, {measured}; n={drawn.profiles[0].n_seeds} seeds). "
+        f"post-norm than in pre-norm (slope of ln norm per layer, {measured}; n={drawn.profiles[0].n_seeds} seeds "
+        f"from {seed}). "
         "Xiong et al. 2020 draw pre-norm as flat over layers: here it "
         f"{'is' if flat else 'is not, it falls towards the output'}"
         f"{'' if rises else ', and post-norm shows no rise of its own'}."
@@ -158,12 +161,12 @@ def _checkpoint(looked_at: CheckpointGradients) -> Finding:
     if now.step == 0:
         sentence = f"At step 0 |dL/dx| at the bottom of the stream is {ratio} times that at the top ({on}): untrained."
         return Finding(sentence=sentence, found=False)
-    changed = change.excludes(0)
+    changed = change.excludes(0) and abs(change.mean) >= FLOOR
     sentence = (
         f"Training {'changed' if changed else 'did not change'} how much of the stream's gradient reaches the bottom: "
         f"|dL/dx| there is {ratio} times that at the top at step {now.step} and "
         f"{_as_factor(looked_at.initial.ratio)} times at step 0 ({on}; 95% "
-        f"intervals over groups, paired change {_as_factor(change)})."
+        f"intervals over groups, paired change {_as_factor(change)}; less than a factor of 1.5 is not claimed)."
     )
     return Finding(sentence=sentence, found=changed)
 

@@ -6,9 +6,9 @@ Three looks, each left out where there is nothing to look at:
 * over training, what the run and a twin with another placement logged, side by side, with what else differs said;
 * at the checkpoint, on held-out text, beside step 0 of the same run.
 
-What a small decoder shows of the paper is stated as measured: the depth laws hold, "pre-norm is flat over layers"
-does not. A small gradient is not a small update under Adam, so none of this says by itself which placement trains
-better.
+What a small decoder shows of the paper is stated as measured: the depth laws hold, "pre-norm is flat over layers" does
+not. A small gradient is not a small update under Adam, so none of this says by itself which placement trains better.
+And dL/dx depends on how large x is: where a norm reads the stream, twice the stream has half the gradient.
 """
 
 from __future__ import annotations
