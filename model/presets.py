@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from model.config import FFNKind, GPTConfig, Norm, NormKind, Positions
 from model.errors import UnknownNameError, closest
-from model.training.config import OptimConfig, RunConfig, Schedule, TrainConfig
+from model.training.config import OptimConfig, Optimizer, RunConfig, Schedule, TrainConfig
 from model.training.corpus import DataConfig
 
 BYTES = 257
@@ -29,13 +29,32 @@ def tiny() -> RunConfig:
 def demo() -> RunConfig:
     """A few minutes on two cores: long enough for induction heads to form.
 
-    Half of the rows are random bytes repeated with a random period, from which only copying can lower the loss.
+    Half of the rows are random bytes repeated with a random period, from which only copying can lower the loss. Muon on
+    the matrices of the blocks brings the change after 1.5 to 2 of 3.7 million tokens; with AdamW alone it comes later,
+    or another way to copy is found. A small rope base suits a short context.
     """
     return RunConfig(
-        model=GPTConfig(n_layers=2, n_heads=8, d_head=16, d_model=64, d_ff=256, n_ctx=64, d_vocab=BYTES),
+        model=GPTConfig(
+            n_layers=2,
+            n_heads=8,
+            d_head=16,
+            d_model=64,
+            n_ctx=64,
+            d_vocab=BYTES,
+            embed_std=0.1,
+            rope_base=1000.0,
+        ),
         data=DataConfig(sources=("stdlib=0.5", "repeats=0.5"), min_period=6, max_period=24),
-        optim=OptimConfig(lr=1e-2, warmup_steps=100, decay_share=0.2),
-        train=TrainConfig(steps=2800, batch_size=32, checkpoint_every=256, log_every=50),
+        optim=OptimConfig(
+            optimizer=Optimizer.MUON,
+            lr=1e-2,
+            muon_lr=1e-2,
+            warmup_steps=50,
+            decay_share=0.4,
+            final_lr=0.05,
+            weight_decay=0.0,
+        ),
+        train=TrainConfig(steps=1800, batch_size=32, checkpoint_every=150, log_every=50, copy_period=28),
     )
 
 
