@@ -115,7 +115,7 @@ def _slopes(drawn: Initialization, seed: int) -> Finding:
         f"post-norm than in pre-norm (slope of ln norm per layer, {measured}; n={drawn.profiles[0].n_seeds} seeds "
         f"from {seed}). "
         "Xiong et al. 2020 draw pre-norm as flat over layers: here it "
-        f"{'is' if flat else 'is not, it falls towards the output'}"
+        f"{'cannot be told from flat' if flat else 'is not, it falls towards the output'}"
         f"{'' if rises else ', and post-norm shows no rise of its own'}."
     )
     return Finding(sentence=sentence, found=apart)
