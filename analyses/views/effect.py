@@ -31,8 +31,8 @@ def effect_figure(effect: AblationEffect) -> Any:
     return themed(alt.layer(*layers).properties(width=WIDTH, height=ROW * len(outcomes)))
 
 
-def effect_table(effect: AblationEffect) -> pd.DataFrame:
-    """One row for each outcome: clean and ablated loss, harm with its interval, share of what was learned, p, n."""
+def effect_table(effect: AblationEffect, at_step_zero: AblationEffect | None = None) -> pd.DataFrame:
+    """One row for each outcome: losses, harm with its interval, share of what was learned, p, n, harm at step 0."""
     return pd.DataFrame(
         {
             "outcome": outcome.meaning,
@@ -44,13 +44,14 @@ def effect_table(effect: AblationEffect) -> pd.DataFrame:
             "share": outcome.share,
             "p": outcome.p,
             "n": outcome.harm.n,
+            "step 0": None if at_step_zero is None else at_step_zero.on(outcome.name).harm.mean,
         }
         for outcome in effect.outcomes
     )
 
 
 def _outcomes(effect: AblationEffect) -> pd.DataFrame:
-    return effect_table(effect)[["outcome", "harm", "low", "high", "p", "n"]]
+    return effect_table(effect).drop(columns=["clean", "ablated", "share", "step 0"])
 
 
 def _matched(effect: AblationEffect) -> pd.DataFrame:

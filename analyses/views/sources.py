@@ -77,4 +77,4 @@ def sources(view: View) -> Sources:
 
 
 def _read(name: str) -> str:
-    return (files(__package__) / "static" / name).read_text("utf-8")
+    return (files("analyses.views") / "static" / name).read_text("utf-8")

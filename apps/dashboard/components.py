@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import pandas as pd
 import streamlit as st
+from streamlit.components.v2 import component
 
 from analyses.registry import Finding
 from analyses.results import SavedResult
@@ -28,7 +29,7 @@ PICKS = ("head", "cell", "memory")
 
 def _register(view: View) -> Any:
     parts = sources(view)
-    return st.components.v2.component(f"cutaway.{view}", html=parts.html, css=parts.css, js=parts.js)
+    return component(f"cutaway.{view}", html=parts.html, css=parts.css, js=parts.js)
 
 
 MOUNTS = {view: _register(view) for view in View}

@@ -1,8 +1,8 @@
-"""Loading, and nothing else: runs under the root, opened checkpoints, saved results, live forward passes.
+"""What is on the disk: runs under the root, their checkpoints, their saved results, their logs.
 
-The only module with caches. A cache is keyed by names and by the times of the files it was read from, never by a model;
-what is opened is shared by every session, which is safe because edits belong to a call and never to a model. A run can
-only be one that was found by listing the root, so no address makes the server read another folder.
+A cache is keyed by names and by the times of the files it was read from, never by a model; what is opened is shared by
+every session, which is safe because edits belong to a call and never to a model. A run can only be one that was found
+by listing the root, so no address makes the server read another folder.
 """
 
 from __future__ import annotations
@@ -15,23 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
-from jaxtyping import Float
-from torch import Tensor
 
 from analyses.registry import STUDIES, get_study
 from analyses.results import RECORD, TENSORS, SavedResult, load_result
-from apps.dashboard import live
 from apps.dashboard.launch import ROOT_VARIABLE
-from apps.dashboard.live import Live
-from apps.dashboard.state import LiveText, Selection
 from model.checkpoint import CONFIG, MANIFEST, Manifest, checkpoint_path, checkpoint_steps, read_manifest
 from model.config import GPTConfig
 from model.errors import CheckpointError, CutawayError
 from model.settings import from_plain, to_plain
 
 if TYPE_CHECKING:
-    from interp.effects import AblationEffect
-    from interp.token_effects import TokenEffects
     from model.lab import Lab
 
 
@@ -50,6 +43,9 @@ class Run:
 
     settings: dict[str, Any]
     """The content of run.json; empty where it cannot be read."""
+
+    damaged: tuple[str, ...] = ()
+    """Folders of checkpoints that are incomplete, or not as they were written."""
 
     fault: str | None = None
     """Why the run cannot be opened, if it cannot."""
@@ -101,7 +97,11 @@ def _run(path: Path) -> Run:
         fault = None if steps else "it has no complete checkpoint yet"
     except (CutawayError, OSError, ValueError) as error:
         return Run(name=path.name, path=path, steps=(), model=None, settings={}, fault=str(error))
-    return Run(name=path.name, path=path, steps=steps, model=model, settings=settings, fault=fault)
+    whole = {checkpoint_path(path, step).name for step in steps}
+    damaged = tuple(sorted({folder.name for folder in (path / "checkpoints").glob("step-*")} - whole))
+    return Run(
+        name=path.name, path=path, steps=steps, model=model, settings=settings, damaged=damaged, fault=fault
+    )  # fmt: skip
 
 
 def _settings(file: Path) -> dict[str, Any]:
@@ -181,60 +181,6 @@ def _result(folder: str, stamp: int) -> SavedResult:
     return saved
 
 
-def look(run: Run, chosen: Selection) -> Live:
-    """The selected text in the selected checkpoint."""
-    return _look(lab(run, chosen.step), _weights(run, chosen), chosen.text, chosen.prompt)
-
-
-@st.cache_resource(max_entries=32, show_spinner=False)
-def _look(_lab: Lab, weights: str, text: LiveText, prompt: str) -> Live:
-    del weights
-    return live.look(_lab, text, prompt)
-
-
-def coefficients(run: Run, chosen: Selection) -> Float[Tensor, "layer pos memory"]:
-    """Every memory's coefficient on the selected text."""
-    return _coefficients(lab(run, chosen.step), _weights(run, chosen), chosen.text, chosen.prompt)
-
-
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _coefficients(_lab: Lab, weights: str, text: LiveText, prompt: str) -> Float[Tensor, "layer pos memory"]:
-    del weights
-    return live.coefficients(_lab, text, prompt)
-
-
-def effect(
-    run: Run, chosen: Selection, places: str, *, metric: str, intervention: str, n_sequences: int
-) -> AblationEffect:
-    """What ablating `places` together costs, measured now."""
-    return _effect(lab(run, chosen.step), _weights(run, chosen), places, metric, intervention, n_sequences)
-
-
-@st.cache_resource(max_entries=64, show_spinner="Ablating the places, and the sets that match them")
-def _effect(_lab: Lab, weights: str, places: str, metric: str, intervention: str, n_sequences: int) -> AblationEffect:
-    from interp.effects import ablate
-
-    del weights
-    return ablate(_lab, places, metric=metric, intervention=intervention, n_sequences=n_sequences)
-
-
-def token_effects(run: Run, chosen: Selection, places: str, intervention: str) -> TokenEffects:
-    """What ablating `places` does to each token of the selected text."""
-    opened = lab(run, chosen.step)
-    return _token_effects(opened, _weights(run, chosen), places, intervention, chosen.text, chosen.prompt)
-
-
-@st.cache_resource(max_entries=64, show_spinner=False)
-def _token_effects(
-    _lab: Lab, weights: str, places: str, intervention: str, text: LiveText, prompt: str
-) -> TokenEffects:
-    from interp.token_effects import token_effects as measured
-
-    del weights
-    tokens, _ = live.live_tokens(_lab, text, prompt)
-    return measured(_lab, tokens[None], places, intervention=intervention)
-
-
 def metrics(run: Run) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl."""
     return _metrics(str(run.path), _stamp(run.path / "metrics.jsonl"))
@@ -270,11 +216,6 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 def question(study: str) -> str:
     """The one sentence that a study answers."""
     return get_study(study).question
-
-
-def _weights(run: Run, chosen: Selection) -> str:
-    """The hash that names the selected checkpoint's weights."""
-    return "" if chosen.step is None else manifest(run, chosen.step).weights_sha256
 
 
 def _stamp(file: Path) -> int:

@@ -54,9 +54,10 @@ def ranking(result: Result, index: int, kind: Kind) -> pd.DataFrame:
     """The heads by their score on one reading, best first, with interval, chance and step 0."""
     reading = result.readings[index]
     rows = attention_patterns.table(result)
-    own = rows[(rows["stimulus"] == reading.stimulus.value) & (rows["kind"] == kind.value)]
-    own = own if reading.period is None else own[own["period"] == reading.period]
-    return own.sort_values("rank")[["rank", "head", "mean", "low", "high", "chance", "step_0", "n"]]
+    own = (rows["stimulus"] == reading.stimulus.value) & (rows["kind"] == kind.value)
+    own &= (rows["period"] == reading.period) | (reading.period is None)
+    columns = ["rank", "head", "mean", "low", "high", "chance", "step_0", "n"]
+    return pd.DataFrame(rows.loc[own, columns]).sort_values(by="rank")
 
 
 def strongest(result: Result, kind: Kind) -> tuple[int, int]:

@@ -32,5 +32,5 @@ def _row(run: Run) -> Mapping[str, Any]:
         "seed": seed_of(run),
         "checkpoints": len(run.steps),
         "last step": run.steps[-1] if run.steps else None,
-        "state": run.fault or "whole",
+        "state": run.fault or (f"{len(run.damaged)} checkpoints damaged" if run.damaged else "complete"),
     }

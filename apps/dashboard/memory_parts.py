@@ -30,14 +30,14 @@ LISTED = ["memory", "top trigger", "next", "promotes", "agrees", "firing rate", 
 
 def layers(result: Result) -> pd.DataFrame:
     """The memories of each layer together, at step 0 and at the checkpoint."""
-    return pd.DataFrame(layer_rows(result))[OF_LAYERS]
+    return pd.DataFrame(layer_rows(result), columns=OF_LAYERS)
 
 
 def matching(rows: pd.DataFrame, wanted: str) -> pd.DataFrame:
     """The memories whose name, trigger or tokens hold `wanted`, in either case; all of them where nothing is wanted."""
     text = visible(wanted.strip()) if wanted.strip() else ""
     found = rows[SEARCHED].apply(lambda column: column.str.contains(text, case=False, regex=False))
-    return rows.loc[found.any(axis=1), LISTED]
+    return pd.DataFrame(rows.loc[found.any(axis=1), LISTED])
 
 
 def strongest(result: Result) -> Memory:

@@ -84,10 +84,12 @@ def _pick_text() -> None:
 
 
 def _unknown(asked: dict[str, str], runs: Sequence[Run], run: Run) -> list[str]:
-    """An address may name what is not there; the inputs then fall back without a word, so the word is said here."""
+    """What an address names and is not there: the inputs fall back without a word, so the word is said here."""
     notices = []
     if asked["run"] and asked["run"] not in {each.name for each in runs}:
         notices.append(f'there is no run "{asked["run"]}" here; showing {run.name}')
     elif asked["step"] and asked["step"] not in {str(step) for step in run.steps}:
         notices.append(f"{run.name} has no checkpoint at step {asked['step']}; showing the last one")
+    if run.damaged:
+        notices.append(f"damaged or incomplete, and left out: {', '.join(run.damaged)}")
     return notices

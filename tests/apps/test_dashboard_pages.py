@@ -117,6 +117,14 @@ def test_damaged_checkpoints_are_told(own_runs: Path, page: str, monkeypatch: py
         assert "model.safetensors was altered or cut short" in said(at)
 
 
+def test_a_checkpoint_that_is_left_out_is_named(own_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (own_runs / "whole" / "checkpoints" / "step-00000008" / "manifest.json").write_text("{}")
+    at = opened(own_runs, "overview", monkeypatch, run="whole")
+    assert not at.exception
+    assert "left out: step-00000008" in said(at)
+    assert "1 checkpoints damaged" in set(at.dataframe[0].value["state"])
+
+
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("fault", ["{", '{"config": 3}', "[]", "\x00"])
 def test_a_damaged_run_is_told_and_others_can_be_chosen(
@@ -205,6 +213,7 @@ def test_toggled_heads_are_ablated_with_interval_and_control(whole_runs: Path, m
     assert "With L0H1:mean,L1H3:mean ablated" in text
     assert re.search(r"nats \[-?\d", text)
     assert "Control: " in text
+    assert at.dataframe[0].value["step 0"].notna().all()
     assert views(at)["token_harm"]["rows"][0]["values"][0] is None
     lab = data.lab(data.runs()[1], STEP)
     assert torch.equal(lab.gpt(torch.arange(8)[None]), before)

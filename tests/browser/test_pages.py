@@ -221,10 +221,10 @@ def test_the_selection_survives_pages_and_the_back_button(tab, server: Server) -
 def test_a_click_on_a_row_opens_its_memory(tab, server: Server) -> None:
     made, _ = tab()
     go(made, server, "memories?run=whole")
-    table = made.locator(".st-key-memory_table canvas").first
+    table = made.locator(".st-key-memory_table .dvn-scroller")
     table.scroll_into_view_if_needed()
     made.wait_for_timeout(1000)
-    table.click(position={"x": 16, "y": 32 + 48})
+    table.click(position={"x": 16, "y": 31 + 46})
     expect(made.locator(".st-key-memory input")).to_have_value("L0M1")
     expect(made.get_by_role("heading", name="L0M1", exact=True)).to_be_visible()
     assert address(made)["memory"] == "L0M1"

@@ -4,7 +4,7 @@ import streamlit as st
 
 from analyses.views import View
 from analyses.views.effect import effect_figure, effect_table
-from apps.dashboard import components, data, head_harms, selecting
+from apps.dashboard import components, data, head_harms, passes, selecting
 from apps.dashboard.state import head_name
 from interp.outcomes import OUTCOMES
 from interp.places import Intervention, print_places
@@ -61,17 +61,18 @@ else:
         )
         n = st.select_slider("Sequences", (16, 32, 64, 128), value=64, key="n_sequences", width=180)
     places = print_places(chosen.ablate)
-    effect = data.effect(run, chosen, places, metric=metric, intervention=other, n_sequences=n)
+    effect = passes.effect(run, chosen.step, places, metric, other, n)
+    beside = passes.effect_at_step_zero(run, chosen.step, places, metric, other, n)
     components.sentences(effect_sentences(effect))
     components.chart(effect_figure(effect), alt=f"Harm of ablating {places} on every outcome", key="effect")
     components.caption(
         effect.checkpoint, f"n = {effect.harm.n} sequences", f"seed {effect.seed}", "95% bootstrap intervals",
         "grey ticks: matched sets", *effect.means,
     )  # fmt: skip
-    components.table(effect_table(effect), alt="The effect on every outcome")
+    components.table(effect_table(effect, beside), alt="The effect on every outcome")
 
     st.header("On a text")
-    tokens = data.token_effects(run, chosen, places, other)
+    tokens = passes.token_effects(run, chosen, places, other)
     components.show(View.TOKEN_ROWS, head_harms.token_payload(tokens), key="token_harm")
     components.caption(
         f"{run.name}@{chosen.step}", "n = 1 text", f"means from {tokens.means}" if tokens.means else None

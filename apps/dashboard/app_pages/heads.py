@@ -4,7 +4,7 @@ import streamlit as st
 
 from analyses.attention_readings import Kind
 from analyses.views import View, attention_payload
-from apps.dashboard import components, data, head_scores, selecting
+from apps.dashboard import components, data, head_scores, passes, selecting
 from apps.dashboard.state import head_name
 
 STUDY = "attention-patterns"
@@ -48,7 +48,7 @@ if saved is not None:
 
 head = head or (0, 0)
 st.header(f"{head_name(*head)} on a text")
-live = data.look(run, chosen)
+live = passes.look(run, chosen)
 fits = chosen.cell is not None and max(chosen.cell) < len(live.tokens)
 lock = chosen.cell if fits else None
 components.show(View.ATTENTION, attention_payload(live.pattern, live.tokens, head=head, lock=lock), key="attention")

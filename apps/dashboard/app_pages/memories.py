@@ -4,7 +4,7 @@ import streamlit as st
 
 from analyses.views import View
 from analyses.views.memory import activity_figure, value_figure
-from apps.dashboard import components, data, memory_parts, selecting
+from apps.dashboard import components, data, memory_parts, passes, selecting
 from apps.dashboard.state import memory_name
 
 STUDY = "ffn-memories"
@@ -42,8 +42,8 @@ with keys:
     st.subheader("Key: the prefixes that fire it most")
     components.show(View.TOKEN_ROWS, memory_parts.triggers(result, memory), key="triggers")
     st.subheader("On a text")
-    live = data.look(run, chosen)
-    on_text = data.coefficients(run, chosen)[memory[0], :, memory[1]]
+    live = passes.look(run, chosen)
+    on_text = passes.coefficients(run, chosen)[memory[0], :, memory[1]]
     components.show(View.TOKEN_ROWS, memory_parts.on_text(live.tokens, on_text), key="on_text")
     components.caption(live.source, f"{run.name}@{chosen.step}")
     st.button(f"Add {name} to the ablation", on_click=components.toggle_ablation, args=(name,))
