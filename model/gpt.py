@@ -213,7 +213,7 @@ class GPT(Weights):
 
         Args:
             tokens: [batch, pos], or the residual [batch, pos, d_model] entering `start_at_layer`.
-            names_filter: a hook name, a site, a list of them, a function of the name, or None for all but on-demand places.
+            names_filter: a hook name, a site, a list, a function of the name, or None for all but on-demand places.
             pos_slice: positions to keep (queries, for scores and patterns); an integer keeps its axis.
             start_at_layer: the first layer to run; `tokens` is then the residual entering it.
             stop_at_layer: exclusive; the output is then the residual entering that layer.
