@@ -12,6 +12,9 @@ from analyses.views.payload import Payload, fitted
 from interp.places import Intervention
 from interp.token_effects import TokenEffects
 
+LEAST_REACH = 0.5
+"""Nats at which a token's colour is full, at least: smaller changes stay pale."""
+
 HINT = "underlined: told apart from no harm after Holm's correction; shift-click or X adds a head to the set"
 
 
@@ -56,8 +59,10 @@ def induction_set(result: Result) -> str:
 def token_payload(effects: TokenEffects) -> Payload:
     """A text whose tokens are coloured by how much worse the ablated model predicts each of them."""
     harm = [None, *effects.harm.tolist()]
+    reach = max(LEAST_REACH, float(effects.harm.abs().max()))
     return token_rows_payload(
         [TokenRow(tokens=effects.strings, values=harm, note=f"mean {float(effects.harm.mean()):+.3f} nats")],
         "harm in nats",
+        scale=Scale(kind="diverging", low=-reach, high=reach),
         hint="point at a token to read what its prediction costs more",
     )
