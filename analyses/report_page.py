@@ -31,8 +31,9 @@ READINGS = {
         "help."
     ),
     "ffn-memories": (
-        "A row is a memory: the ends of the contexts that excite it most, and the tokens that its value promotes. "
-        "Agreement by layer stands beside what values and contexts paired at random would reach."
+        "Above, by layer: how often a memory's value promotes what follows its top trigger, against permutations "
+        "(grey) and step 0 (orange); how alike its triggers end; how often it fires. Below, a row is a memory: "
+        "the ends of its top triggers, the token that followed, and the tokens that its value promotes."
     ),
     "gradient-flow": (
         "Lines are gradients by depth on a logarithmic scale: flat means that all layers are treated alike. Maps "
@@ -72,17 +73,24 @@ def _opening(report: Report, learned: Sequence[Finding], studies: Mapping[str, A
         f'<p class="standfirst">{standfirst}</p>{html.facts(_facts(report))}</header>'
         f'<nav aria-label="Contents"><ol><li><a href="#training">Did it learn?</a></li>{links}'
         f'<li><a href="#provenance">Where this comes from</a></li></ol></nav>'
-        f"{_in_short(said)}"
+        f"{_in_short(learned, studies)}"
     )
 
 
-def _in_short(said: Sequence[Finding]) -> str:
-    """What was found, in full; what was not is said in its section, and counted here."""
-    affirmed = [finding for finding in said if finding.found]
-    denied = len(said) - len(affirmed)
+def _in_short(learned: Sequence[Finding], studies: Mapping[str, Answers]) -> str:
+    """The first thing that each study found; the rest is said in its section, and counted here."""
+    headlines = [*learned, *filter(None, (_headline(said) for said in studies.values()))]
+    said = [*learned, *(finding for each in studies.values() for finding in each.findings())]
+    affirmed = [finding for finding in headlines if finding.found]
+    more = sum(finding.found for finding in said) - len(affirmed)
+    denied = len(said) - more - len(affirmed)
+    rest = f"{more} more found, and {denied} looked for and not found: each is said below, with its numbers."
     listed = html.findings_list(affirmed) if affirmed else ""
-    rest = f"{denied} more {'was' if denied == 1 else 'were'} looked for and not found; the sections below say which."
     return f'<section id="summary"><h2>In short</h2>{listed}<p>{rest if affirmed else _NOTHING}</p></section>'
+
+
+def _headline(said: Answers) -> Finding | None:
+    return next((finding for finding in said.findings() if finding.found), None)
 
 
 _NOTHING = "Nothing was found: every effect that the studies look for is absent, or too small to claim."

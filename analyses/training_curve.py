@@ -51,7 +51,8 @@ def start(rows: Sequence[Row], *, d_vocab: int) -> str:
     if not losses:
         return "No loss was logged."
     uniform, (step, _, first) = math.log(d_vocab), losses[0]
-    gap = f"{abs(first - uniform):.3f} {'above' if first >= uniform else 'below'} ln V = {uniform:.3f} (V = {d_vocab})"
+    side = "above" if first >= uniform else "below"
+    gap = f"{abs(first - uniform):.3f} {side} ln\u00a0V = {uniform:.3f} (V = {d_vocab})"
     even = abs(first - uniform) <= START_TOLERANCE
     says = "it began by guessing evenly" if even else "it did not begin by guessing evenly, so its initial weights lean"
     return f"At step {step} the loss was {first:.3f} nats per token, {gap}: {says}."
@@ -65,9 +66,9 @@ def findings(rows: Sequence[Row], *, d_vocab: int, name: str) -> tuple[Finding, 
     uniform, (step, tokens, last) = math.log(d_vocab), losses[-1]
     learned = uniform - last >= LEAST_GAIN
     verdict = (
-        f"{uniform - last:.2f} below ln V = {uniform:.2f}."
+        f"{uniform - last:.2f} below ln\u00a0V = {uniform:.2f}."
         if learned
-        else f"not {LEAST_GAIN} below ln V = {uniform:.2f}: it has not learned yet."
+        else f"not {LEAST_GAIN} below ln\u00a0V = {uniform:.2f}: it has not learned yet."
     )
     sentence = f"After {step:,} steps ({tokens:,} tokens) {name} has a loss of {last:.3f} nats per token, {verdict}"
     return (Finding(sentence=sentence, found=learned),)
@@ -93,11 +94,17 @@ def figure(rows: Sequence[Row], *, d_vocab: int, name: str) -> Any:
             tooltip=["step", alt.Tooltip("tokens:Q", format=","), "what", alt.Tooltip("loss:Q", format=".3f")],
         )
     )
-    guess = pd.DataFrame({"uniform": [uniform], "tokens": [0], "label": [f"ln V = {uniform:.2f}: guessing evenly"]})
+    guess = pd.DataFrame(
+        {
+            "uniform": [uniform],
+            "tokens": [long["tokens"].max()],
+            "label": [f"ln\u00a0V = {uniform:.2f}: guessing evenly"],
+        }
+    )
     rule = alt.Chart(guess).mark_rule(strokeDash=[5, 4], color=QUIET).encode(y="uniform:Q")
     words = (
         alt.Chart(guess)
-        .mark_text(align="left", baseline="bottom", dx=6, dy=-3, color=QUIET)
+        .mark_text(align="right", baseline="bottom", dy=-3, color=QUIET)
         .encode(x="tokens:Q", y="uniform:Q", text="label:N")
     )
     chart = alt.layer(lines, rule, words).properties(width=WIDTH, height=280, title=f"The loss of {name}")

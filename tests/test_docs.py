@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analyses.study import STUDIES
+from analyses.study import STUDIES, get_study
 from docs.make_sites import page
 
 ROOT = Path(__file__).parents[1]
@@ -19,9 +19,10 @@ def test_the_list_of_sites_is_the_one_the_code_has() -> None:
     assert (ROOT / "docs/sites.md").read_text(encoding="utf-8") == page(), "run `make docs`"
 
 
-def test_every_study_has_a_page_that_says_what_it_does_not_show() -> None:
+def test_every_study_has_a_page_with_its_question_and_what_it_does_not_show() -> None:
     for study in STUDIES:
         text = (ROOT / f"docs/studies/{study}.md").read_text(encoding="utf-8")
+        assert f"*{get_study(study).question}*" in text
         assert "## What it does not show" in text
 
 
