@@ -124,7 +124,7 @@ def test_learning_is_claimed_only_where_the_loss_is_well_below_ln_v() -> None:
     (learned,) = training_curve.findings([_row(0, 5.56), _row(100, 2.1)], d_vocab=257, name="run")
     (not_yet,) = training_curve.findings([_row(0, 5.56), _row(100, 5.3)], d_vocab=257, name="run")
     assert learned.found
-    assert "3.45 below ln V" in learned.sentence
+    assert "3.45 below ln\u00a0V" in learned.sentence
     assert not not_yet.found
     assert "has not learned yet" in not_yet.sentence
 
