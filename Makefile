@@ -6,7 +6,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 pyth
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-SOURCES := model interp analyses apps tests examples bench
+SOURCES := model interp analyses apps tests examples bench docs
 ROOT ?= runs
 ARGS ?=
 

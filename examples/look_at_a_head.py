@@ -49,10 +49,9 @@ def main(spec: str) -> None:
 
     # Remove: replace its output by its mean, and compare with the other heads of its layer.
     effect = ablate(lab, f"L{layer}H{head}:mean")
+    others = effect.control
     print(f"\nWithout it the copy loss rises by {effect.harm:.2f} nats (n = {effect.harm.n} sequences, 95% interval);")
-    print(
-        f"without another head of its layer, by {effect.control.median or 0:.2f} (median of {len(effect.control.harm)})."
-    )
+    print(f"without another head of its layer, by {others.median or 0:.2f} (median of {len(others.harm)}).")
 
 
 if __name__ == "__main__":
