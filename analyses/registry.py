@@ -43,8 +43,8 @@ class Finding:
     sentence: str
     """Names n, seed, step, the interval and the control; where the effect is absent it says so."""
 
-    found: bool
-    """Whether the sentence affirms the effect or denies it."""
+    found: bool | None
+    """Whether the sentence affirms the effect (True) or denies it (False); None where nothing was measured that could."""
 
 
 @dataclass(frozen=True)
