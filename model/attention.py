@@ -23,6 +23,7 @@ from model.config import GPTConfig
 from model.errors import InputError
 from model.hooks import Call, HookPoint
 from model.kv_cache import KeyValueCache
+from model.norms import NormLayer
 from model.positions import Rotation
 from model.sites import Tap
 
@@ -114,7 +115,7 @@ class Attention(nn.Module):
             own = own if edited is None else edited
             if own is None:
                 return linear(shared).unflatten(-1, (n_heads, self.d_head))
-            self._refuse_edited_norm(call)
+            self._refuse_edited_norm(norm, call)
             heads = torch.einsum("bphd,hde->bphe", norm(own, None), _by_head(linear.weight, n_heads))
             return heads if linear.bias is None else heads + linear.bias.view(n_heads, self.d_head)
 
@@ -126,10 +127,10 @@ class Attention(nn.Module):
             k = F.rms_norm(k, self.k_gain.shape, self.k_gain, self.norm_eps)
         return self.hook_q(q, call), self.hook_k(k, call), self.hook_v(v, call)
 
-    def _refuse_edited_norm(self, call: Call | None) -> None:
+    def _refuse_edited_norm(self, norm: Callable[[Tensor, Call | None], Tensor], call: Call | None) -> None:
         """Per-head inputs are normed one by one, past the shared norm: an edit of that norm would be lost, silently."""
         edited = [name for name in _NORM_TAPS if call is not None and call.changes(name.format(self.layer))]
-        if edited:
+        if edited and isinstance(norm, NormLayer):
             raise InputError(
                 f"{edited[0].format(self.layer)} and the per-head inputs of layer {self.layer} cannot be edited, or "
                 "differentiated, in one run; take two."

@@ -6,12 +6,13 @@ before either is built.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, no_type_check
 
 from model.errors import ConfigError, NotAdditiveError
-from model.settings import as_enum
+from model.settings import as_enum, strict_keywords
 
 
 class Norm(StrEnum):
@@ -96,6 +97,7 @@ SUM_NORMS = frozenset({Norm.POST, Norm.DEEPNORM})
 """Placements that norm the sum, so that the stream is no sum of writes."""
 
 
+@strict_keywords
 @no_type_check  # at run time enums may be given by their value; `__post_init__` checks every field itself
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GPTConfig:
@@ -143,6 +145,7 @@ class GPTConfig:
         for field, cls in _ENUMS.items():
             object.__setattr__(self, field, as_enum(cls, getattr(self, field), field))
         self._check_sizes()
+        self._check_kinds()
         self._derive()
         self._check_choices()
 
@@ -153,6 +156,15 @@ class GPTConfig:
                 continue
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 raise ConfigError(f"{field}={size!r} is not a size; give a whole number of at least 1.")
+
+    def _check_kinds(self) -> None:
+        for field in ("biases", "qk_norm", "tie_embeddings", "skip_connections"):
+            if not isinstance(getattr(self, field), bool):
+                raise ConfigError(f"{field}={getattr(self, field)!r} is neither true nor false.")
+        for field in ("norm_eps", "rope_base", "embed_std", "dropout"):
+            number = getattr(self, field)
+            if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+                raise ConfigError(f"{field}={number!r} is not a finite number.")
 
     def _derive(self) -> None:
         if self.d_head is None and self.d_model % self.n_heads:

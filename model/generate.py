@@ -65,10 +65,11 @@ def _check(
     gpt: GPT, tokens: Tensor, max_new_tokens: int, temperature: float, top_k: int | None, top_p: float | None
 ) -> None:
     config = gpt.config
+    gpt.check_tokens(tokens)
     if config.attention is AttentionKind.BIDIRECTIONAL:
         raise InputError("a bidirectional model cannot generate: it was never asked for a next token.")
-    if max_new_tokens < 1:
-        raise InputError(f"max_new_tokens={max_new_tokens} generates nothing; ask for at least 1.")
+    if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+        raise InputError(f"max_new_tokens={max_new_tokens} must be a whole number of at least 1.")
     # The last token is returned but never read, so it needs no position.
     if tokens.shape[1] + max_new_tokens - 1 > config.n_ctx:
         room = config.n_ctx - tokens.shape[1] + 1

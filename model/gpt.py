@@ -105,8 +105,7 @@ class GPT(Weights):
         Args:
             tokens: [batch, pos], ids below d_vocab, at most n_ctx positions.
             attention_mask: [batch, pos], true for tokens, false for padding (left, right or between); positions count
-            the true ones. With
-                a `kv_cache` it covers the past as well.
+                the true ones. With a `kv_cache` it covers the past as well.
             kv_cache: keys and values of earlier positions; `tokens` are the new ones.
         """
         call = self._call()
@@ -130,7 +129,7 @@ class GPT(Weights):
     def _start(
         self, tokens: Tensor, attention_mask: Tensor | None, kv_cache: KeyValueCache | None, call: Call | None
     ) -> tuple[Stream, Pass]:
-        self._check_tokens(tokens)
+        self.check_tokens(tokens)
         run = self._pass(*self._placed(tokens, attention_mask, kv_cache), call)
         return self._embedded(tokens, run), run
 
@@ -220,7 +219,8 @@ class GPT(Weights):
             device: where the cache goes; the model stays where it is.
             remove_batch_dim: drop the batch axis of the cache, for a batch of one sequence.
             incl_bwd: also store gradients of the loss (or of `loss_fn(logits)`) at these places, under NAME_grad;
-                parameters' own .grad is left alone.
+                parameters' own .grad is left alone. A place that is otherwise computed beside the pass (a norm's
+                scale, a head's result) takes part in it then, so that logits agree with the plain run's to rounding.
             return_type: "logits", "loss", "both" or None.
             loss_per_token: return the loss as [batch, pos - 1].
             loss_fn: a scalar function of the logits, in place of the next-token loss.
@@ -233,13 +233,17 @@ class GPT(Weights):
         call = replace(call, reads={name: read for name in names}, gradients_of=frozenset(names if incl_bwd else ()))
         if incl_bwd and return_type not in ("loss", "both") and loss_fn is None:
             raise InputError('incl_bwd needs a loss: pass return_type="loss" or loss_fn=a function of the logits.')
+        if incl_bwd and loss_per_token:
+            raise InputError("incl_bwd differentiates one number; leave loss_per_token out, or give a loss_fn.")
+        if loss_fn is not None and not incl_bwd and return_type not in ("loss", "both"):
+            raise InputError('loss_fn is used for return_type="loss" or "both", or with incl_bwd; pass one of them.')
         span = (start_at_layer, stop_at_layer)
         with torch.set_grad_enabled(incl_bwd or torch.is_grad_enabled()):
             out, loss = self._run(tokens, call, span, return_type, loss_per_token, attention_mask, loss_fn)
             cache.finish(self._sites)
             if incl_bwd:
                 places = call.differentiable
-                gradients = torch.autograd.grad(loss.sum(), list(places.values()), allow_unused=True)
+                gradients = torch.autograd.grad(loss, list(places.values()), materialize_grads=True, allow_unused=True)
                 cache.add_gradients(dict(zip(places, gradients, strict=True)), pos_slice=pos_slice, device=device)
         return out, cache.without_batch() if remove_batch_dim else cache
 
@@ -263,7 +267,10 @@ class GPT(Weights):
 
     @contextmanager
     def hooks(self, fwd_hooks: Hooks = (), bwd_hooks: Hooks = ()) -> Iterator[GPT]:
-        """Hooks in force for this thread's calls until the `with` ends; blocks nest, the outer ones acting first."""
+        """Hooks in force for this thread's calls until the `with` ends; blocks nest, the outer ones acting first.
+
+        A run over a span of layers meets those that stand within it.
+        """
         forward, backward = self._named(fwd_hooks), self._named(bwd_hooks)
         with scope(Scope(self, collected(forward), collected(backward))):
             yield self
@@ -319,22 +326,22 @@ class GPT(Weights):
             raise InputError(
                 "a run that stops before the last layer has no logits, so no loss; leave stop_at_layer out."
             )
-        x, run = self._entered(tokens, start, attention_mask, call)
+        x, run = self._entered(tokens, span[0], attention_mask, call)
         x = self._through(x, run, start, stop)
         if stop < self.config.n_layers:
             return (None if return_type is None else x), None
         logits = self._finish(x, run)
         loss = None
         if wants_loss and loss_fn is not None:
-            loss = loss_fn(logits)
+            loss = _scalar(loss_fn(logits))
         elif wants_loss:
-            loss = self._loss_of(logits, self._targets(tokens, start), attention_mask, per_token=loss_per_token)
+            loss = self._loss_of(logits, self._targets(tokens), attention_mask, per_token=loss_per_token)
         return {"logits": logits, "loss": loss, "both": (logits, loss), None: None}[return_type], loss
 
     def _entered(
-        self, tokens: Tensor, start: int, attention_mask: Tensor | None, call: Call | None
+        self, tokens: Tensor, start: int | None, attention_mask: Tensor | None, call: Call | None
     ) -> tuple[Stream, Pass]:
-        if start == 0 and not tokens.is_floating_point():
+        if start is None:
             return self._start(tokens, attention_mask, None, call)
         if tokens.ndim != 3 or tokens.shape[-1] != self.config.d_model:
             raise InputError(
@@ -383,24 +390,27 @@ class GPT(Weights):
         predictions = predictions.to(torch.promote_types(predictions.dtype, torch.float32))
         losses = F.cross_entropy(predictions, tokens[:, 1:].flatten().long(), reduction="none")
         losses = losses.view(tokens.shape[0], -1)
-        if attention_mask is None:
-            return losses if per_token else losses.mean()
-        predicted = attention_mask[:, 1:].bool() & attention_mask[:, :-1].bool()
+        predicted = torch.ones_like(losses, dtype=torch.bool)
+        if attention_mask is not None:
+            predicted = attention_mask[:, 1:].bool() & attention_mask[:, :-1].bool()
+        if not bool(predicted.any()):
+            raise InputError("there is no next token to predict here; give at least two tokens that are not padding.")
         losses = losses * predicted
         return losses if per_token else losses.sum() / predicted.sum()
 
-    def _targets(self, tokens: Tensor, start: int) -> Tokens:
+    def _targets(self, tokens: Tensor) -> Tokens:
         if tokens.is_floating_point():
             raise InputError(
-                f"a run that starts at layer {start} from a residual has no tokens to predict; use loss_fn."
+                "a run from a residual has no tokens to predict; take its logits and compute the loss on them."
             )
         return tokens
 
-    def _check_tokens(self, tokens: Tensor) -> None:
+    def check_tokens(self, tokens: Tensor) -> None:
+        """Refuse, in a sentence, what is not [batch, pos] of ids in the vocabulary."""
         if tokens.ndim != 2 or tokens.is_floating_point() or tokens.numel() == 0:
             raise InputError(
-                f"tokens must be whole numbers of shape [batch, pos], not empty; got {tokens.dtype} "
-                f"of shape {tuple(tokens.shape)}."
+                f"tokens must be whole numbers of shape [batch, pos], not empty; got {tokens.dtype} of shape "
+                f"{tuple(tokens.shape)}. A residual needs start_at_layer."
             )
         low, high = (int(bound) for bound in tokens.aminmax())
         if low < 0 or high >= self.config.d_vocab:
@@ -418,3 +428,10 @@ class GPT(Weights):
     def generate(self, tokens: Tokens, **options: Any) -> Int[Tensor, "batch all_pos"]:
         """Continue `tokens`; see `model.generate.generate` for the options."""
         return generate(self, tokens, **options)
+
+
+def _scalar(loss: Any) -> Tensor:
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        raise InputError(f"loss_fn must return a single number as a tensor; got {got}.")
+    return loss.reshape(())

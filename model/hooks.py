@@ -157,11 +157,11 @@ _SCOPES: ContextVar[tuple[Scope, ...]] = ContextVar("cutaway_scopes", default=()
 @contextmanager
 def scope(entry: Scope) -> Iterator[None]:
     """Keep `entry` in force, in this thread, until the `with` ends, however it ends."""
-    token = _SCOPES.set((*_SCOPES.get(), entry))
+    _SCOPES.set((*_SCOPES.get(), entry))
     try:
         yield
-    finally:
-        _SCOPES.reset(token)
+    finally:  # by identity, not by restoring what was before: blocks may end in any order (generators do)
+        _SCOPES.set(tuple(each for each in _SCOPES.get() if each is not entry))
 
 
 def scopes_of(model: object) -> list[Scope]:
@@ -213,11 +213,17 @@ class ActivationCache(Mapping[str, Tensor]):
         """Bytes held, a snapshot shared by equal neighbours counted once."""
         return sum({t.data_ptr(): t.nbytes for t in self._tensors.values()}.values())
 
-    def stack(self, short_name: str) -> Tensor:
-        """One place over all layers that have it: [layer, *axes]."""
-        names = [name for name in self._tensors if name.startswith("blocks.") and _short(name) == short_name]
+    def stack(self, kind: str, norm: str | None = None) -> Tensor:
+        """One place over all layers that have it: [layer, *axes]; `cache.stack("scale", "ln1")` for a norm's."""
+        wanted = ("blocks.{}." + f"{norm}.hook_{kind}") if norm else _LAYERED[kind].template if kind in _LAYERED else ""
+        layers = [int(name.split(".")[1]) for name in self._tensors if name.startswith("blocks.")]
+        names = [name for layer in dict.fromkeys(layers) if (name := wanted.format(layer)) in self._tensors]
         if not names:
-            raise UnknownSiteError(f'no layer has "{short_name}" in this cache; it holds {len(self._tensors)} entries.')
+            what = f'"{kind}" of {norm}' if norm else f'"{kind}"'
+            raise UnknownSiteError(
+                f"no layer has {what} in this cache of {len(self)} entries.{closest(kind, _LAYERED)}"
+                " (a norm's scale, normalized and out need its name: stack(kind, norm))"
+            )
         return torch.stack([self._tensors[name] for name in names])
 
     def without_batch(self) -> ActivationCache:
@@ -249,18 +255,20 @@ class ActivationCache(Mapping[str, Tensor]):
         self._tensors.clear()
         self._tensors.update(entries)
 
-    def add_gradients(self, gradients: Mapping[str, Tensor | None], *, pos_slice: Any, device: Any) -> None:
-        """Store gradients under NAME_grad; a place that the loss does not depend on has gradient zero."""
+    def add_gradients(self, gradients: Mapping[str, Tensor], *, pos_slice: Any, device: Any) -> None:
+        """Store gradients under NAME_grad."""
         for name, gradient in gradients.items():
-            if gradient is not None:
-                site = _site_of(name)
-                self._tensors[f"{name}_grad"] = _snapshot(gradient, site, pos_slice, device)
+            self._tensors[f"{name}_grad"] = _snapshot(gradient, _site_of(name), pos_slice, device)
 
 
 def _snapshot(x: Tensor, site: Site, pos_slice: Any, device: Any) -> Tensor:
     x = x.detach()
     if pos_slice is not None:
-        x = x[(slice(None),) * site.tap.position_axis + (_as_slice(pos_slice),)]
+        try:
+            x = x[(slice(None),) * site.tap.position_axis + (_as_slice(pos_slice),)]
+        except IndexError:
+            n_pos = x.shape[site.tap.position_axis]
+            raise InputError(f"pos_slice={pos_slice} is outside the {n_pos} positions of this run.") from None
     moved = x.to(device) if device is not None else x
     return moved.clone() if moved.data_ptr() == x.data_ptr() else moved
 
@@ -305,10 +313,6 @@ def hook_name(key: str | Site | tuple[Any, ...]) -> str:
     if kind in _SINGLE and layer is None:
         return str(_SINGLE[kind].at())
     raise UnknownSiteError(f"{key!r} names no place.{closest(str(kind), [*_LAYERED, *_SINGLE])}")
-
-
-def _short(name: str) -> str:
-    return name.rpartition("hook_")[2]
 
 
 def _site_of(name: str) -> Site:

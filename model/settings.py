@@ -6,9 +6,11 @@ what the dataclass does not know is an error that names the nearest key. Nothing
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -37,15 +39,9 @@ def to_plain(value: Any) -> Any:
 
 def from_plain(cls: type[C], mapping: Mapping[str, Any], where: str = "") -> C:
     """Build `cls` from a mapping; unknown keys and wrong types are `ConfigError`s that name the place."""
-    hints = _hints(cls)
-    prefix = f"{where}." if where else ""
-    for key in mapping:
-        if key not in hints:
-            raise ConfigError(_unknown_key(prefix + key, key, hints, prefix))
+    _check_keys(cls, mapping, where)
+    hints, prefix = _hints(cls), f"{where}." if where else ""
     values = {key: _coerce(hints[key], value, prefix + key) for key, value in mapping.items()}
-    missing = [f.name for f in fields(typing.cast(Any, cls)) if f.init and _required(f) and f.name not in values]
-    if missing:
-        raise ConfigError(f"{where or cls.__name__} lacks {', '.join(missing)}; give a value for each.")
     return cls(**values)
 
 
@@ -63,10 +59,34 @@ def with_settings(config: C, settings: Sequence[str]) -> C:
     return _changed(config, changes)
 
 
+def strict_keywords(cls: type[C]) -> type[C]:
+    """Let a config's constructor answer an unknown or a missing keyword as `from_plain` does: in a sentence."""
+    construct = cls.__init__
+
+    @functools.wraps(construct)
+    def __init__(self: Any, **values: Any) -> None:
+        _check_keys(cls, values, "")
+        construct(self, **values)
+
+    cls.__init__ = __init__  # type: ignore[method-assign]
+    return cls
+
+
 def config_hash(config: Any) -> str:
     """Twelve hex digits that name the content of a config."""
     text = json.dumps(to_plain(config), sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _check_keys(cls: type, mapping: Mapping[str, Any], where: str) -> None:
+    """Every key is one of the config's, and none that it needs is missing."""
+    hints, prefix = _hints(cls), f"{where}." if where else ""
+    for key in mapping:
+        if key not in hints:
+            raise ConfigError(_unknown_key(prefix + key, key, hints, prefix))
+    missing = [f.name for f in fields(cls) if f.init and _required(f) and f.name not in mapping]
+    if missing:
+        raise ConfigError(f"{where or cls.__name__} lacks {', '.join(missing)}; give a value for each.")
 
 
 @cache
@@ -125,7 +145,7 @@ def _parse(hint: Any, text: str, where: str) -> Any:
         raise ConfigError(f'{where}="{text}" is neither true nor false.')
     if hint in (int, float):
         try:
-            return hint(text)
+            return int(text) if hint is int else _finite(float(text), where)
         except ValueError:
             raise ConfigError(f'{where}="{text}" is not {_spoken(hint)}.') from None
     return _coerce(hint, text, where)
@@ -144,8 +164,15 @@ def _coerce(hint: Any, value: Any, where: str) -> Any:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return as_enum(hint, value, where)
     if _fits(hint, value):
-        return float(value) if hint is float else value
+        return _finite(float(value), where) if hint is float else value
     raise ConfigError(f"{where}={value!r} is not {_spoken(hint)}.")
+
+
+def _finite(number: float, where: str) -> float:
+    """A number that JSON can hold and a comparison can decide; nan and inf are neither."""
+    if not math.isfinite(number):
+        raise ConfigError(f"{where}={number} is not a finite number.")
+    return number
 
 
 def _fits(hint: Any, value: Any) -> bool:

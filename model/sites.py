@@ -100,7 +100,7 @@ class Tap(Enum):
 
 
 ON_DEMAND = frozenset({Tap.ATTN_IN, Tap.Q_INPUT, Tap.K_INPUT, Tap.V_INPUT, Tap.RESULT, Tap.MLP_IN})
-"""Large places, computed only when they are asked for by name and never part of "everything"."""
+"""Large places, computed only when asked for by name or by a filter function, never by leaving the filter out."""
 
 
 @dataclass(frozen=True, slots=True)

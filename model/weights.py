@@ -39,19 +39,19 @@ class Weights(nn.Module):
     @property
     def W_E(self) -> Float[Tensor, "d_vocab d_model"]:
         """Token embeddings."""
-        return self.embed.weight.detach()
+        return self.embed.weight.detach().clone()
 
     @property
     def W_pos(self) -> Float[Tensor, "n_ctx d_model"]:
         """Learned position embeddings."""
         if self.pos_embed is None:
             raise InputError(f"positions={self.config.positions.value} has no W_pos; only learned positions do.")
-        return self.pos_embed.weight.detach()
+        return self.pos_embed.weight.detach().clone()
 
     @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
-        """The unembedding; with tied embeddings the transpose of W_E, the same memory."""
-        return self.unembed.weight.detach().T
+        """The unembedding; with tied embeddings the transpose of W_E."""
+        return self.unembed.weight.detach().T.clone()
 
     @property
     def W_Q(self) -> Float[Tensor, "layer head d_model d_head"]:
@@ -116,6 +116,13 @@ class Weights(nn.Module):
         return torch.stack([_bias(self._ffn(block).in_proj) for block in self.layers])
 
     @property
+    def b_gate(self) -> Float[Tensor, "layer memory"]:
+        """SwiGLU's gate biases, zero where the model has none."""
+        if self.config.ffn is not FFNKind.SWIGLU:
+            raise InputError(f"ffn={self.config.ffn.value} has no b_gate; only swiglu does.")
+        return torch.stack([_bias(block.mlp.gate_proj) for block in self.layers])  # type: ignore[union-attr]
+
+    @property
     def b_out(self) -> Float[Tensor, "layer d_model"]:
         """FFN output biases."""
         return torch.stack([_bias(self._ffn(block).out_proj) for block in self.layers])
@@ -129,7 +136,7 @@ class Weights(nn.Module):
         """
         norm = self.final_norm
         if norm is None:
-            return self.W_U.clone()
+            return self.W_U
         folded = norm.w.detach()[:, None] * self.W_U
         if self.config.norm_kind is NormKind.LAYERNORM:
             folded = folded - folded.mean(0, keepdim=True)

@@ -69,6 +69,10 @@ def test_what_is_left_out_follows_and_follows_again_after_a_change() -> None:
         ({"n_layers": 0}, "n_layers=0 is not a size"),
         ({"d_vocab": 2.5}, "d_vocab=2.5 is not a size"),
         ({"dropout": 1.0}, "dropout=1.0 is not a share"),
+        ({"dropout": "0.1"}, "dropout='0.1' is not a finite number"),
+        ({"norm_eps": float("inf")}, "norm_eps=inf is not a finite number"),
+        ({"biases": "false"}, "biases='false' is neither true nor false"),
+        ({"n_layer": 2}, 'There is no setting "n_layer". Did you mean "n_layers"'),
     ],
 )
 def test_an_impossible_config_is_refused_in_a_sentence(wrong: dict, sentence: str) -> None:

@@ -93,7 +93,7 @@ def test_top_k_and_top_p_keep_the_likeliest(tiny: GPT, tokens: Tensor) -> None:
     ("options", "sentence"),
     [
         ({"max_new_tokens": 14}, "12 tokens and 14 more exceed n_ctx=24; ask for at most 13"),
-        ({"max_new_tokens": 0}, "max_new_tokens=0 generates nothing"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0 must be a whole number of at least 1"),
         ({"temperature": -1.0}, "temperature=-1.0 is negative"),
         ({"top_k": 51}, "top_k=51 is outside 1 to d_vocab=50"),
         ({"top_p": 0.0}, "top_p=0.0 is not a probability"),

@@ -74,23 +74,32 @@ def test_the_placements_are_the_equations_of_the_papers(make_gpt: MakeGPT, token
     gpt = make_gpt(norm=norm, n_layers=3).double()
     _, cache = gpt.run_with_cache(tokens)
     alpha = (2 * 3) ** 0.25
+    on_sum, on_output = norm in (Norm.POST, Norm.DEEPNORM), norm in (Norm.SANDWICH, Norm.REORDERED)
     for layer, block in enumerate(gpt.layers):
-        x, out = cache["resid_pre", layer], cache["attn_out", layer]
-        total = {Norm.DEEPNORM: alpha * x}.get(norm, x) + out
-        expected = block.ln1(total) if norm in (Norm.POST, Norm.DEEPNORM) else total
-        torch.testing.assert_close(cache["resid_mid", layer], expected)
-        if norm is Norm.SCALED:
-            whole = cache[f"blocks.{layer}.ln1.hook_normalized"] * block.ln1.w
-            torch.testing.assert_close(cache[f"blocks.{layer}.ln1.hook_out"], whole / math.sqrt(layer + 1))
-        if norm in (Norm.SANDWICH, Norm.REORDERED):
-            torch.testing.assert_close(out, cache[f"blocks.{layer}.ln1_post.hook_out"])
+        halves = [
+            ("resid_pre", "attn_out", "resid_mid", "ln1", "attn.hook_z", block.attn.o_proj),
+            ("resid_mid", "mlp_out", "resid_post", "ln2", "mlp.hook_post", block.mlp.out_proj),
+        ]
+        for before, added, after, ln, inside, write in halves:
+            x, out = cache[before, layer], cache[added, layer]
+            total = (alpha * x if norm is Norm.DEEPNORM else x) + out
+            torch.testing.assert_close(cache[after, layer], getattr(block, ln)(total) if on_sum else total)
+            raw = write(cache[f"blocks.{layer}.{inside}"].flatten(2))
+            torch.testing.assert_close(out, getattr(block, f"{ln}_post")(raw) if on_output else raw)
+            if norm in (Norm.PRE, Norm.SCALED, Norm.SANDWICH):
+                shrink = math.sqrt(layer + 1) if norm is Norm.SCALED else 1
+                whole = cache["normalized", layer, ln] * getattr(block, ln).w
+                torch.testing.assert_close(cache["out", layer, ln], whole / shrink)
+                torch.testing.assert_close(cache["normalized", layer, ln], x / cache["scale", layer, ln])
+        if layer + 1 < len(gpt.layers):
+            assert torch.equal(cache["resid_post", layer], cache["resid_pre", layer + 1])
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_pre_and_post_twins_share_weights_but_not_the_function(make_gpt: MakeGPT, tokens: Tensor, norm: str) -> None:
-    gpt, other = GPT(make_gpt().config.varied(norm=norm)), GPT(make_gpt().config.varied(norm="sandwich"))
-    assert torch.equal(gpt.W_Q, other.W_Q)
-    assert (gpt(tokens) - other(tokens)).abs().max() > 1e-2
+def test_pre_and_post_twins_share_weights_but_not_the_function(make_gpt: MakeGPT, tokens: Tensor) -> None:
+    pre, post = (GPT(make_gpt().config.varied(norm=norm)) for norm in ("pre", "post"))
+    shared = dict(post.named_parameters())
+    assert all(torch.equal(parameter, shared[name]) for name, parameter in pre.named_parameters() if name in shared)
+    assert (pre(tokens) - post(tokens)).abs().max() > 1e-2
 
 
 def test_without_skips_only_what_was_written_goes_on(make_gpt: MakeGPT, tokens: Tensor) -> None:
@@ -105,13 +114,21 @@ def test_dropout_acts_in_training_only(make_gpt: MakeGPT, tokens: Tensor) -> Non
     assert not torch.equal(gpt(tokens), gpt(tokens))
 
 
-def test_scaling_by_the_root_of_d_head_keeps_the_variance_of_scores_at_one() -> None:
-    generator = torch.Generator().manual_seed(0)
-    for d_head in (16, 64, 256):
-        q, k = torch.randn(2, 200_000, d_head, generator=generator)
-        products = (q * k).sum(-1)
-        assert products.var().item() == pytest.approx(d_head, rel=0.05)
-        assert (products / math.sqrt(d_head)).var().item() == pytest.approx(1, rel=0.05)
+@pytest.mark.parametrize("d_head", [16, 64, 256])
+def test_scaling_by_the_root_of_d_head_keeps_the_variance_of_scores_at_one(make_gpt: MakeGPT, d_head: int) -> None:
+    """For queries and keys of unit variance: without the scale the variance of q.k is d_head (Vaswani et al. 2017)."""
+    gpt, generator = make_gpt(n_heads=1, d_head=d_head, n_ctx=600, positions="none"), torch.Generator().manual_seed(0)
+    unit = [
+        (f"blocks.0.attn.hook_{part}", lambda x, hook: torch.randn(x.shape, generator=generator)) for part in ("q", "k")
+    ]
+    with gpt.hooks(unit):
+        _, cache = gpt.run_with_cache(
+            torch.zeros(1, 600, dtype=torch.long), [f"blocks.0.attn.hook_{part}" for part in ("q", "k", "attn_scores")]
+        )
+    products = torch.einsum("bqhe,bkhe->bhqk", cache["q", 0], cache["k", 0])
+    scores = cache["attn_scores", 0][0, 0]
+    assert products.var().item() == pytest.approx(d_head, rel=0.05)
+    assert scores[scores.isfinite()].var().item() == pytest.approx(1, rel=0.05)
 
 
 # --- padding ----------------------------------------------------------------------------------------------------------
@@ -148,6 +165,13 @@ def test_masked_scores_are_minus_infinity(tiny: GPT, tokens: Tensor) -> None:
     _, cache = tiny.run_with_cache(tokens, "blocks.0.attn.hook_attn_scores")
     future = torch.ones(12, 12, dtype=torch.bool).triu(1)
     assert torch.equal(cache["attn_scores", 0].isneginf(), future.expand(3, 4, -1, -1))
+
+
+def test_where_nothing_is_predicted_there_is_no_loss(tiny: GPT, tokens: Tensor) -> None:
+    with pytest.raises(InputError, match="no next token to predict here"):
+        tiny.loss(tokens[:, :1])
+    with pytest.raises(InputError, match="no next token to predict here"):
+        tiny.loss(tokens, torch.zeros(3, 12, dtype=torch.bool))
 
 
 def test_a_bidirectional_model_sees_both_ways_and_predicts_nothing(make_gpt: MakeGPT, tokens: Tensor) -> None:
@@ -203,7 +227,7 @@ def test_two_threads_never_meet_each_others_hooks(tiny: GPT, tokens: Tensor) -> 
     entered, looked = threading.Event(), threading.Event()
 
     def other() -> None:
-        entered.wait()
+        entered.wait(60)
         seen["other"] = tiny(tokens)
         looked.set()
 
@@ -211,8 +235,8 @@ def test_two_threads_never_meet_each_others_hooks(tiny: GPT, tokens: Tensor) -> 
     thread.start()
     with tiny.hooks([("blocks.0.hook_resid_pre", lambda x, hook: x * 0)]):
         entered.set()
-        looked.wait()
+        looked.wait(60)
         seen["mine"] = tiny(tokens)
-    thread.join()
+    thread.join(60)
     assert torch.equal(seen["other"], clean)
     assert not torch.equal(seen["mine"], clean)

@@ -172,6 +172,9 @@ def test_short_keys_and_sites_name_the_same_tensor(tiny: GPT, tokens: Tensor) ->
     assert cache["scale", 0, "ln2"] is cache["blocks.0.ln2.hook_scale"]
     assert cache["embed"] is cache["hook_embed"]
     assert cache.stack("resid_post").shape == (2, 3, 12, 32)
+    assert torch.equal(cache.stack("scale", "ln2")[1], cache["scale", 1, "ln2"])
+    with pytest.raises(UnknownSiteError, match=r'no layer has "scale" in this cache'):
+        cache.stack("scale")
     for name in cache:
         assert hook_name(name) == name
 
@@ -196,6 +199,12 @@ def test_a_hook_outside_the_span_is_refused(tiny: GPT, tokens: Tensor) -> None:
         tiny.run_with_hooks(tokens, [("blocks.1.hook_resid_pre", lambda x, hook: None)], stop_at_layer=1)
     with pytest.raises(UnknownSiteError, match='no hook "blocks.1.hook_resid_pre"'):
         tiny.run_with_cache(tokens, "blocks.1.hook_resid_pre", stop_at_layer=1)
+
+
+def test_a_place_that_the_loss_does_not_depend_on_has_gradient_zero(tiny: GPT, tokens: Tensor) -> None:
+    with tiny.hooks([("blocks.1.hook_attn_out", lambda x, hook: x.detach())]):
+        _, cache = tiny.run_with_cache(tokens, "blocks.1.attn.hook_z", incl_bwd=True, return_type="loss")
+    assert (cache["z", 1, "grad"] == 0).all()
 
 
 # --- split inputs and results -----------------------------------------------------------------------------------------
@@ -267,13 +276,29 @@ def test_no_hook_outlives_an_exception(tiny: GPT, tokens: Tensor) -> None:
     assert torch.equal(tiny(tokens), clean)
 
 
+def test_blocks_may_end_in_any_order(tiny: GPT, tokens: Tensor) -> None:
+    """As generators that hold a `with` open do."""
+    clean, seen = tiny(tokens), []
+    first, second = (
+        tiny.hooks([("hook_embed", lambda x, hook, n=name: seen.append(n))]) for name in ("first", "second")
+    )
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    tiny(tokens)
+    second.__exit__(None, None, None)
+    assert seen == ["second"]
+    tiny.add_hook("hook_embed", lambda x, hook: None)
+    tiny.reset_hooks()
+    assert torch.equal(tiny(tokens), clean)
+    assert seen == ["second"]
+
+
 def test_blocks_nest_and_the_outer_hook_acts_first(tiny: GPT, tokens: Tensor) -> None:
     order: list[str] = []
     with (
         tiny.hooks([("hook_embed", lambda x, hook: order.append("outer"))]),
-        tiny.hooks(
-            [("hook_embed", lambda x, hook: order.append("inner"))]
-        ),
+        tiny.hooks([("hook_embed", lambda x, hook: order.append("inner"))]),
     ):
         tiny(tokens)
     assert order == ["outer", "inner"]
@@ -330,6 +355,16 @@ def test_places_exist_exactly_where_their_part_exists(make_gpt: MakeGPT) -> None
 def test_wrong_requests_are_refused_in_sentences(tiny: GPT, tokens: Tensor) -> None:
     with pytest.raises(InputError, match="incl_bwd needs a loss"):
         tiny.run_with_cache(tokens, incl_bwd=True)
+    with pytest.raises(InputError, match="incl_bwd differentiates one number"):
+        tiny.run_with_cache(tokens, incl_bwd=True, return_type="loss", loss_per_token=True)
+    with pytest.raises(InputError, match=r"loss_fn must return a single number as a tensor; got shape \(3, 12\)"):
+        tiny.run_with_cache(tokens, incl_bwd=True, loss_fn=lambda logits: logits.sum(-1))
+    with pytest.raises(InputError, match="loss_fn is used for return_type"):
+        tiny.run_with_cache(tokens, loss_fn=lambda logits: logits.sum())
+    with pytest.raises(InputError, match="pos_slice=99 is outside the 12 positions"):
+        tiny.run_with_cache(tokens, pos_slice=99)
+    with pytest.raises(InputError, match="A residual needs start_at_layer"):
+        tiny.run_with_cache(torch.zeros(1, 3, 32), "hook_embed")
     with pytest.raises(InputError, match="return_type='logit' is not one of"):
         tiny.run_with_hooks(tokens, return_type="logit")
     with pytest.raises(InputError, match="returned shape .* keep it"):

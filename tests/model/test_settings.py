@@ -55,6 +55,8 @@ def test_the_hash_names_the_content() -> None:
         ("model=post", '"model" is a group of settings; set one of model.n_layers'),
         ("names.x=1", '"names" has no parts'),
         ("inner.rate=fast", 'inner.rate="fast" is not a number'),
+        ("inner.rate=nan", 'inner.rate="nan" is not a number'),
+        ("inner.rate=inf", 'inner.rate="inf" is not a number'),
         ("inner.limit=1.5", 'inner.limit="1.5" is not a whole number'),
         ("inner.fused=maybe", 'inner.fused="maybe" is neither true nor false'),
         ("inner.rate", '"inner.rate" is not a setting; write KEY=VALUE'),

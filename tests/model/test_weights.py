@@ -16,12 +16,19 @@ MakeGPT = Callable[..., GPT]
 
 def test_the_tied_matrix_is_one_matrix(make_gpt: MakeGPT) -> None:
     tied, untied = make_gpt(), make_gpt(tie_embeddings=False)
-    assert tied.W_U.data_ptr() == tied.W_E.data_ptr()
-    assert untied.W_U.data_ptr() != untied.W_E.data_ptr()
-    torch.optim.SGD(tied.parameters(), lr=0.1)
+    assert tied.unembed.weight is tied.embed.weight
+    assert untied.unembed.weight is not untied.embed.weight
     tied.loss(torch.arange(10)[None]).backward()
     torch.optim.SGD(tied.parameters(), lr=0.1).step()
-    assert torch.equal(tied.unembed.weight, tied.embed.weight)
+    assert torch.equal(tied.W_U, tied.W_E.T)
+
+
+@pytest.mark.parametrize("name", ["W_E", "W_U", "W_pos", "W_Q", "W_O", "W_in", "b_O"])
+def test_a_snapshot_is_not_the_model(make_gpt: MakeGPT, tokens: Tensor, name: str) -> None:
+    gpt = make_gpt(positions="learned", biases=True)
+    clean = gpt(tokens)
+    getattr(gpt, name).add_(1.0)
+    assert torch.equal(gpt(tokens), clean)
 
 
 def test_grouped_heads_are_expanded_for_the_heads_that_share_them(make_gpt: MakeGPT) -> None:
