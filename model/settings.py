@@ -164,7 +164,7 @@ def _coerce(hint: Any, value: Any, where: str) -> Any:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return as_enum(hint, value, where)
     if _fits(hint, value):
-        return _finite(float(value), where) if hint is float else value
+        return _finite(float(typing.cast(Any, value)), where) if hint is float else value
     raise ConfigError(f"{where}={value!r} is not {_spoken(hint)}.")
 
 
