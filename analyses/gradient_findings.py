@@ -6,6 +6,7 @@ Sentences about initialization are about models drawn for the study, and say so;
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -36,11 +37,8 @@ def spoken(result: Result) -> list[Finding]:
     """Initialization first, then training, then the checkpoint."""
     said: list[Finding] = []
     if result.initialization is not None:
-        said += [
-            _exponents(result.initialization, result.seed),
-            _growth(result.initialization, result.seed),
-            _slopes(result.initialization, result.seed),
-        ]
+        laws = (_exponents, _growth, _slopes)
+        said += [replace(law(result.initialization, result.seed), of_run=False) for law in laws]
     if result.pair is not None:
         said.append(_pair(result.pair))
     elif result.run is not None:

@@ -1,16 +1,16 @@
 """The studies that exist, and what a study module must offer.
 
 A study module has, in this order: `QUESTION` (one sentence), `Config` (frozen, with a seed), `Result` (frozen,
-tensors on the CPU), `run(subject, config) -> Result` (pure), `table(result)`, `figure(result)` and
+tensors on the CPU), `run(subject, config, *, progress=None) -> Result` (pure), `table(result)`, `figure(result)` and
 `findings(result)`. Modules are imported when they are asked for, so that listing the studies costs nothing. A study
-that reads files beside the checkpoint (logs, a twin) also has `inputs(subject, config) -> list[Path]`: a saved result
-is used again only while they are unchanged.
+that can do without a run says `NEEDS_RUN = False`, and its `run` also takes `device`. A study that reads files beside
+the checkpoint's own weights (logs, a twin, step 0) also has `inputs(subject, config) -> list[Path]`: a saved result is
+used again only while they are unchanged.
 """
 
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,10 @@ class Finding:
     """Names n, seed, step, the interval and the control; where the effect is absent it says so."""
 
     found: bool | None
-    """Whether the sentence affirms the effect (True) or denies it (False); None where nothing was measured that could."""
+    """Whether it affirms the effect (True) or denies it (False); None where nothing was measured that could do either."""
+
+    of_run: bool = True
+    """Whether it is about the run; False for laws of models drawn for the study, which hold whatever the run is."""
 
 
 @dataclass(frozen=True)
@@ -70,18 +73,17 @@ class Study:
         return self.module.Result
 
     @property
-    def takes_no_subject(self) -> bool:
-        """Whether `run` accepts None in place of an opened checkpoint (a study of initialisation)."""
-        subject = next(iter(inspect.signature(self.module.run).parameters.values()))
-        return "None" in str(subject.annotation)
+    def needs_run(self) -> bool:
+        """Whether there is nothing to study without a checkpoint; a study of initialization says NEEDS_RUN = False."""
+        return getattr(self.module, "NEEDS_RUN", True)
 
-    def run(self, subject: Any, config: Any, progress: Progress | None = None) -> Any:
-        """The result for `subject`, a `Lab` or None; `progress` reaches studies that report it."""
-        if subject is None and not self.takes_no_subject:
+    def run(self, subject: Any, config: Any, *, progress: Progress | None = None, device: str = "cpu") -> Any:
+        """The result for `subject`, a `Lab` or None; `device` is for models that the study makes itself."""
+        if not self.needs_run:
+            return self.module.run(subject, config, progress=progress, device=device)
+        if subject is None:
             raise InputError(f"{self.name} studies a trained model; name one, for example runs/demo or runs/demo@512.")
-        if "progress" in inspect.signature(self.module.run).parameters:
-            return self.module.run(subject, config, progress=progress)
-        return self.module.run(subject, config)
+        return self.module.run(subject, config, progress=progress)
 
     def inputs(self, subject: Any, config: Any) -> Sequence[Path]:
         """The files beside the checkpoint that the study reads."""

@@ -18,16 +18,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analyses.registry import STUDIES, Finding, Progress, Study, get_study
 from analyses.results import Provenance, SavedResult, load_result, result_folder, save_result, saved_results
+from model.checkpoint import checkpoint_steps
 from model.errors import CheckpointError, CutawayError
 from model.files import sha256_of
+from model.lab import Lab, open_run, parse_run_spec
 from model.settings import config_hash, to_plain, with_settings
-
-if TYPE_CHECKING:
-    from model.lab import Lab
+from model.training.distributed import pick_device
 
 __all__ = [
     "STUDIES", "Finding", "Progress", "Provenance", "SavedResult", "Study", "get_study", "load_result", "main",
@@ -64,30 +64,24 @@ def run_everywhere(
     reuse: bool = True,
     runs: Path = Path("runs"),
 ) -> list[SavedResult]:
-    """Like `run_study`, with one result for each checkpoint that `spec` names, in order of step."""
-    study = get_study(name)
-    asked = _Question(study, with_settings(study.config_class(), list(settings)), device, progress, reuse)
+    """Like `run_study`, with one result for each checkpoint that `spec` names, in order of step.
+
+    `device` is auto, cpu or cuda; what it comes to is where every model runs, and what the record says.
+    """
+    study, place = get_study(name), str(pick_device(device))
+    asked = _Question(study, with_settings(study.config_class(), list(settings)), place, progress, reuse)
     if spec is None:
         return [asked.answer(None, runs / "_studies")]
-    return [asked.answer(lab, _studies_of(lab, asked.config)) for lab in _opened(str(spec), device)]
+    return [asked.answer(lab, Path(lab.path) / "studies") for lab in _opened(str(spec), place)]
 
 
 def _opened(spec: str, device: str) -> Iterable[Lab]:
     """The checkpoints that a spec names, opened one after the other."""
-    from model.checkpoint import checkpoint_steps
-    from model.lab import open_run, parse_run_spec
-
     path, step = parse_run_spec(spec)
     specs = [f"{path}@{each}" for each in checkpoint_steps(path)] if step == "all" else [spec]
     if not specs:
         raise CheckpointError(f"{path} has no complete checkpoint to study; train it first.")
     return (open_run(each, device=device) for each in specs)
-
-
-def _studies_of(lab: Lab, config: Any) -> Path:
-    """A run keeps its own studies; one that also looks at a twin belongs to neither."""
-    run = Path(lab.path)
-    return run.parent / "_studies" if getattr(config, "twin", None) else run / "studies"
 
 
 @dataclass(frozen=True)
@@ -97,6 +91,7 @@ class _Question:
     study: Study
     config: Any
     device: str
+    """Where it is asked: cpu, or cuda with its number."""
     progress: Progress | None
     reuse: bool
 
@@ -106,7 +101,7 @@ class _Question:
         if self.reuse and (known := _known(studies, asked)):
             return known
         started = time.perf_counter()
-        result = self.study.run(lab, self.config, self.progress)
+        result = self.study.run(lab, self.config, progress=self.progress, device=self.device)
         seconds = round(time.perf_counter() - started, 3)
         return save_result(studies, result, replace(asked, seconds=seconds, created=_now()))
 
@@ -191,7 +186,7 @@ def _parser(study: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m {STUDIES[study]}", description=get_study(study).question)
     parser.add_argument("run", nargs="?", metavar="RUN[@STEP|@all]", help="what to study, for example runs/demo@512")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="one setting")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="write the record instead of sentences")
     parser.add_argument("--fresh", action="store_true", help="run again even if the result is saved")
     return parser
