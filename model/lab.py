@@ -9,7 +9,6 @@ opened. Everything that is read is verified against the hashes the run recorded.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +21,7 @@ from torch import Tensor
 from model.checkpoint import checkpoint_path, checkpoint_steps, load_checkpoint, weights_sha256
 from model.config import GPTConfig
 from model.errors import CheckpointError, InputError, UnknownNameError, closest
-from model.files import read_bytes, read_json
+from model.files import read_json
 from model.gpt import GPT
 from model.manifest import read_manifest
 from model.settings import from_plain
@@ -31,11 +30,13 @@ from model.training import eval_rows
 from model.training.corpus import Corpus, build_corpus
 from model.training.distributed import pick_device
 from model.training.eval_rows import EvalRows
+from model.training.metrics_log import FILE_NAME as METRICS
+from model.training.metrics_log import read_rows
 from model.training.sources import DataConfig
 
 RUNS = Path("runs")
 """Where runs are looked for by name, from the working folder."""
-RUN, METRICS, TOKENIZER = "run.json", "metrics.jsonl", "tokenizer.json"
+RUN, TOKENIZER = "run.json", "tokenizer.json"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,7 +91,12 @@ class Lab:
     @cached_property
     def corpus(self) -> Corpus:
         """The text the run was trained and evaluated on, read again; refused if it is no longer the same."""
-        config = from_plain(DataConfig, self.run_config["config"]["data"], "data")
+        settings = self.run_config.get("config")
+        if not isinstance(settings, dict) or not isinstance(settings.get("data"), dict):
+            raise CheckpointError(
+                f"{self.path / RUN} does not say what the run was trained on; restore its config.data."
+            )
+        config = from_plain(DataConfig, settings["data"], "data")
         corpus = build_corpus(config, self.tokenizer)
         recorded = self.run_config.get("corpus_sha256", corpus.sha256)
         if corpus.sha256 != recorded:
@@ -177,8 +183,11 @@ def list_runs(root: str | Path = RUNS) -> list[Path]:
 
 
 def read_run(path: Path) -> dict[str, Any]:
-    """run.json of a run, as a dict."""
-    return read_json(path / RUN, CheckpointError)
+    """run.json of a run, as a dict; a `CheckpointError` where it is damaged or holds no object."""
+    run = read_json(path / RUN, CheckpointError)
+    if isinstance(run, dict):
+        return run
+    raise CheckpointError(f"{path / RUN} is not what training wrote: it holds no settings. Restore it or remove it.")
 
 
 def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
@@ -186,15 +195,7 @@ def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
 
     A last line that is still being written is left out; of rows of one step (a run continued twice), the last counts.
     """
-    path = Path(run_dir) / METRICS
-    lines = read_bytes(path, CheckpointError).split(b"\n") if path.exists() else [b""]
-    rows: dict[int, dict[str, Any]] = {}
-    for number, line in enumerate(lines[:-1], start=1):  # what follows the last line break is unfinished, or nothing
-        try:
-            row = json.loads(line)
-            rows[row["step"]] = row
-        except (ValueError, KeyError, TypeError):
-            raise CheckpointError(f"Line {number} of {path} is no row of metrics; the file is damaged there.") from None
+    rows = {row["step"]: row for _, row in read_rows(Path(run_dir) / METRICS)}
     return [rows[step] for step in sorted(rows)]
 
 

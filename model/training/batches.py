@@ -4,10 +4,11 @@ Every batch is drawn from a counter-based generator (Philox; Salmon et al. 2011)
 carried from one step to the next, so a resumed run, a run on more processes, and a look at the batch of any step years
 later all see the same rows.
 
-Text rows are windows drawn uniformly, with replacement, from the training documents. `repeats` rows are what induction
-is made of: a segment of tokens drawn independently and uniformly, tiled with a period drawn anew for each row. A
-fixed period would be learned as a distance, and segments without repetition as "a token not seen lately"; neither is
-induction.
+Text rows are windows drawn uniformly, with replacement, from the training documents. A document shorter than a window
+is never drawn, and the first and last tokens of the others less often than those between. `repeats` rows are what
+induction is made of: a segment of tokens drawn independently and uniformly, tiled with a period drawn anew for each
+row. A fixed period would be learned as a distance, and segments without repetition as "a token not seen lately";
+neither is induction.
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ class BatchSource:
     @property
     def _n_special(self) -> int:
         return 0 if self._bos is None else 1
+
+    @property
+    def never_drawn(self) -> Split:
+        """The training documents that no row is drawn from, because they are shorter than a window."""
+        return self._corpus.train.shorter_than(self._width)
 
     def batch(
         self, step: int, batch_size: int, seed: int, rank: int = 0, world: int = 1

@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import no_type_check
 
 from model.config import AttentionKind, GPTConfig
-from model.errors import ConfigError
 from model.settings import as_enum
+from model.training.checks import refuse, refuse_unless_finite
 from model.training.corpus import DataConfig
 
 
@@ -62,9 +62,10 @@ class OptimConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "optimizer", as_enum(Optimizer, self.optimizer, "optim.optimizer"))
         object.__setattr__(self, "schedule", as_enum(Schedule, self.schedule, "optim.schedule"))
+        refuse_unless_finite(self, "optim")
         shares = {name: getattr(self, name) for name in ("decay_share", "final_lr")}
         betas = {name: getattr(self, name) for name in ("beta1", "beta2")}
-        _refuse(
+        refuse(
             (not self.lr > 0, f"optim.lr={self.lr} must be a positive number."),
             (not self.muon_lr > 0, f"optim.muon_lr={self.muon_lr} must be a positive number."),
             (self.warmup_steps < 0, f"optim.warmup_steps={self.warmup_steps} must not be negative."),
@@ -110,12 +111,13 @@ class TrainConfig:
     """Period of the fresh repeated tokens; left out, the longest that fits and was not trained on."""
 
     def __post_init__(self) -> None:
+        refuse_unless_finite(self, "train")
         sizes = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("seed", "copy_period")}
-        _refuse(
+        refuse(
             *((x < 1, f"train.{name}={x} must be a whole number of at least 1.") for name, x in sizes.items()),
             (self.seed < 0, f"train.seed={self.seed} must not be negative."),
         )
-        _refuse(
+        refuse(
             (
                 self.batch_size % self.accumulate != 0,
                 f"train.batch_size={self.batch_size} does not divide into train.accumulate={self.accumulate} equal "
@@ -135,7 +137,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         longest, period = (self.model.n_ctx - 1) // 2, self.train.copy_period
-        _refuse(
+        refuse(
             (
                 self.model.attention is not AttentionKind.CAUSAL,
                 f"model.attention={self.model.attention.value} sees the token it should predict, so next-token "
@@ -151,23 +153,17 @@ class RunConfig:
     def copy_period(self) -> int | None:
         """The period of the fresh repeated tokens: `train.copy_period`, or one that training never shows.
 
-        The longest that fits twice behind a BOS; where training shows that one too, the next one below what it shows;
-        None where the context is too short for any.
+        The longest that fits twice behind a BOS with no token twice in it; where training shows that one too
+        (`data.sources` with `repeats`), the next one below what it shows; None where no period of 2 or more is left.
         """
         if self.train.copy_period is not None:
             return self.train.copy_period
-        longest, shortest_trained = (self.model.n_ctx - 1) // 2, self.data.min_period
-        period = longest if longest > self.data.max_period else min(longest, shortest_trained - 1)
+        longest = min((self.model.n_ctx - 1) // 2, self.model.d_vocab - 1)
+        trained = self.data.trained_periods
+        period = trained.start - 1 if longest in trained else longest
         return period if period >= 2 else None
 
     @property
     def tokens_per_step(self) -> int:
         """Tokens predicted, and learned from, in one optimizer step."""
         return self.train.batch_size * self.model.n_ctx
-
-
-def _refuse(*checks: tuple[bool, str]) -> None:
-    """Raise the sentence of the first check that is true."""
-    for wrong, sentence in checks:
-        if wrong:
-            raise ConfigError(sentence)

@@ -37,6 +37,10 @@ class Split:
         """Tokens in all documents."""
         return int((self.spans[:, 1] - self.spans[:, 0]).sum())
 
+    def shorter_than(self, length: int) -> Split:
+        """The documents in which no window of `length` tokens fits."""
+        return Split(self.spans[self._room(length) == 0])
+
     def n_windows(self, length: int) -> int:
         """How many offsets have `length` tokens of one document ahead of them."""
         return int(self._room(length).sum())

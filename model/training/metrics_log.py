@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from model.errors import TrainingError
-from model.files import clear_os_errors, write_atomically
+from model.errors import CheckpointError, TrainingError
+from model.files import clear_os_errors, read_bytes, write_atomically
 
 FILE_NAME = "metrics.jsonl"
 
@@ -29,7 +29,7 @@ class MetricsLog:
         """Keep the rows of steps below `keep_below`, drop the rest, and go on from there."""
         self._path = run_dir / FILE_NAME
         with clear_os_errors("written", self._path, TrainingError):
-            kept = [line for line in _whole_lines(self._path) if json.loads(line)["step"] < keep_below]
+            kept = [line for line, row in read_rows(self._path) if row["step"] < keep_below]
             write_atomically(self._path, "".join(line + "\n" for line in kept))
             self._file = self._path.open("a", encoding="utf-8")
 
@@ -61,12 +61,28 @@ class MetricsLog:
             self._file.close()
 
 
-def _whole_lines(path: Path) -> list[str]:
-    """The lines that were written to their end."""
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="utf-8")
-    return text[: text.rfind("\n") + 1].splitlines()
+def read_rows(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Every line of a metrics file that was written to its end, and the row that it says; none where there is no file.
+
+    Raises:
+        CheckpointError: a whole line is no row with a step.
+    """
+    lines = read_bytes(path, CheckpointError).split(b"\n") if path.exists() else [b""]
+    # What follows the last line break is unfinished, or nothing.
+    return [_read_row(line, number, path) for number, line in enumerate(lines[:-1], start=1)]
+
+
+def _read_row(line: bytes, number: int, path: Path) -> tuple[str, dict[str, Any]]:
+    try:
+        text = line.decode()
+        row = json.loads(text)
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            return text, row
+    except ValueError:
+        pass  # neither text nor JSON: said below
+    raise CheckpointError(
+        f"Line {number} of {path} is no row of metrics; the file is damaged there. Remove the line to go on."
+    )
 
 
 def _numbers(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -34,7 +34,7 @@ class Probe:
     n_bytes: int
     """Bytes of the text tokens that are predicted; 0 where the rows are no text."""
     repeated: Int[Tensor, "repeated_row repeated_pos"] | None
-    """Random tokens shown twice, behind a BOS where there is one; None where the context is too short."""
+    """Random tokens shown twice, behind a BOS where there is one; None where no period is free for it."""
     period: int | None
     has_bos: bool
     stream: Int[Tensor, "stream_row pos"]
@@ -56,7 +56,13 @@ class Probe:
         return row
 
     def stream_norms(self, gpt: GPT) -> dict[str, dict[str, float]]:
-        """Per residual site: root mean square of the stream's numbers, and norm of the mean loss's gradient there."""
+        """The stream at every residual site, and the gradient there of the probe's loss in nats per predicted token.
+
+        `resid_norms` are root mean squares: over rows, positions and components, BOS included; the size of one number
+        of the stream, whatever the model's width. `resid_grad_norms` are Frobenius norms: the root of the *sum* of
+        squares over all of the same [row, pos, d_model], so they depend on the number of rows and on the width, and
+        compare only between runs that have both in common.
+        """
         last = f"blocks.{gpt.config.n_layers - 1}.hook_resid_post"
         sites = [
             name for name in gpt.named_sites() if name.endswith(("hook_resid_pre", "hook_resid_mid")) or name == last

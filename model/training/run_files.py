@@ -105,14 +105,20 @@ def versions() -> dict[str, str]:
     return {"cutaway": own, "python": platform.python_version(), "torch": torch.__version__, "platform": sys.platform}
 
 
-def saved_config(out: Path) -> RunConfig:
-    """The configuration a run was started with."""
+def read_description(out: Path) -> dict[str, Any]:
+    """run.json of the run in `out`, with the parts that resuming relies on; a `TrainingError` where it lacks them."""
     if not (out / FILE_NAME).exists():
         raise TrainingError(f"{out} holds no run ({FILE_NAME} is missing); start it without --resume.")
     content = read_json(out / FILE_NAME, TrainingError)
-    if not isinstance(content, dict) or not isinstance(content.get("config"), dict):
-        raise TrainingError(f"{out / FILE_NAME} is not what training wrote; restore it, or start another run.")
-    return from_plain(RunConfig, content["config"])
+    parts = (("config", dict), ("corpus_sha256", str))
+    if isinstance(content, dict) and all(isinstance(content.get(key), kind) for key, kind in parts):
+        return content
+    raise TrainingError(f"{out / FILE_NAME} is not what training wrote; restore it, or start another run.")
+
+
+def saved_config(out: Path) -> RunConfig:
+    """The configuration a run was started with."""
+    return from_plain(RunConfig, read_description(out)["config"])
 
 
 def refuse_changes(saved: RunConfig, asked: RunConfig, out: Path) -> None:

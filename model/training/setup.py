@@ -17,14 +17,14 @@ from torch import Tensor
 from model.checkpoint import checkpoint_path, checkpoint_steps, load_checkpoint, load_train_state
 from model.config import GPTConfig
 from model.errors import CheckpointError, ConfigError, TrainingError
-from model.files import read_json, write_json
+from model.files import write_json
 from model.gpt import GPT
 from model.tokenizer import Tokenizer, load_tokenizer
 from model.training import run_files
 from model.training.batches import BatchSource
 from model.training.clock import Clock
 from model.training.config import RunConfig
-from model.training.corpus import build_corpus, build_tokenizer
+from model.training.corpus import Split, build_corpus, build_tokenizer
 from model.training.distributed import World
 from model.training.eval_rows import FILE_NAME as EVAL_ROWS
 from model.training.eval_rows import EvalRows
@@ -32,6 +32,8 @@ from model.training.probe import Probe, build_probe
 from model.training.step import BatchAt, Stepper
 
 TOKENIZER = "tokenizer.json"
+NEVER_DRAWN_SHARE = 0.01
+"""Share of the training text that may stand in documents too short to be drawn before it is said."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +71,10 @@ def open_session(
     if found is not None:
         stepper.optimizers.load_state(found.tensors)
     if saved is None and world.leads:
-        _write_setup(out, tokenizer, rows, run_files.describe(config, corpus.describe(), device, world.size))
+        _tell_if_much(batches.never_drawn, corpus.train, config.model.n_ctx, say)
+        said = corpus.describe()
+        said["corpus"]["n_tokens_never_drawn"] = batches.never_drawn.n_tokens
+        _write_setup(out, tokenizer, rows, run_files.describe(config, said, device, world.size))
     world.wait()
     return Session(
         config=config,
@@ -95,11 +100,22 @@ def _saved(config: RunConfig, out: Path, say: Callable[[str], None]) -> dict[str
     if not (out / run_files.FILE_NAME).exists():
         return None
     run_files.refuse_changes(run_files.saved_config(out), config, out)
-    saved = read_json(out / run_files.FILE_NAME, TrainingError)
+    saved = run_files.read_description(out)
     then, now = saved.get("versions", {}).get("torch"), run_files.versions()["torch"]
     if then != now:
         say(f"This run was started with torch {then} and goes on with {now}: the same training, but not bit for bit.")
     return saved
+
+
+def _tell_if_much(never_drawn: Split, train: Split, n_ctx: int, say: Callable[[str], None]) -> None:
+    """Say so where many of the training tokens stand in documents too short for a window."""
+    share = never_drawn.n_tokens / max(train.n_tokens, 1)
+    if share > NEVER_DRAWN_SHARE:
+        say(
+            f"{len(never_drawn.spans)} of the {len(train.spans)} training documents ({share:.1%} of the training text) "
+            f"are too short for a row at model.n_ctx={n_ctx} and are never drawn; join them into longer files, or "
+            "lower model.n_ctx."
+        )
 
 
 def _write_setup(out: Path, tokenizer: Tokenizer, rows: EvalRows, description: dict[str, Any]) -> None:

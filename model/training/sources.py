@@ -7,28 +7,19 @@ held out by document, so that no evaluated text continues a trained one; a sourc
 
 from __future__ import annotations
 
-import glob
-import hashlib
-import os
-import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from model.errors import ConfigError, InputError, UnknownNameError, closest
-from model.files import read_bytes
+from model.training.checks import refuse_unless_finite
+from model.training.text_files import TextFile, matching_files, standard_library
 
 KINDS = ("stdlib", "text", "repeats")
 FEW_DOCUMENTS = 10
 """A source with fewer documents is held out by the end of each document, not by whole documents."""
-# Tests, other people's packages, tables of numbers and of text, and a parser that newer Pythons lack.
-_SKIPPED_FOLDERS = frozenset(
-    {"test", "tests", "idle_test", "lib2to3", "site-packages", "dist-packages", "__pycache__", "encodings"}
-    | {"pydoc_data"}
-)
-_MACHINE_SPECIFIC = "_sysconfigdata"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +42,7 @@ class DataConfig:
     """Draws which documents are held out."""
 
     def __post_init__(self) -> None:
+        refuse_unless_finite(self, "data")
         sources = self.parsed_sources
         if not sources:
             raise ConfigError("data.sources is empty; name at least one, for example stdlib.")
@@ -72,6 +64,12 @@ class DataConfig:
     def parsed_sources(self) -> tuple[Source, ...]:
         """The sources, taken apart."""
         return tuple(Source.parse(text) for text in self.sources)
+
+    @property
+    def trained_periods(self) -> range:
+        """The periods of the `repeats` rows that training shows; empty where `repeats` is not among the sources."""
+        shows = any(not source.is_text for source in self.parsed_sources)
+        return range(self.min_period, self.max_period + 1) if shows else range(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,74 +130,43 @@ def tokenizer_size(name: str) -> int | None:
 def read_documents(config: DataConfig) -> list[Document]:
     """All documents of the config's text sources, each marked as held out or not.
 
-    The same files give the same documents in the same order. A source without any text is an `InputError`.
+    The same files give the same documents in the same order. A source without any text, and a file in two sources,
+    are `InputError`s.
     """
     documents: list[Document] = []
+    source_of: dict[Path, str] = {}
     for source in config.parsed_sources:
         if source.is_text:
-            found = [document for document in _read(source, config) if document.text]
-            if not found:
-                raise InputError(f"The data source {source.name} holds no text: the corpus would be empty.")
-            documents += _hold_out(found, config)
+            files = _files(source, config)
+            _refuse_shared(files, source.name, source_of)
+            documents += _hold_out([Document(file.name, file.text, source.name) for file in files], config)
     return documents
 
 
-def _read(source: Source, config: DataConfig) -> Iterator[Document]:
-    if source.name == "stdlib":
-        return _standard_library(config.stdlib_bytes)
-    return _text_files(source.name)
-
-
-def _standard_library(limit: int) -> Iterator[Document]:
-    """The standard library's source files, up to `limit` bytes.
-
-    Which files is decided by a hash of their names: a spread over the whole library, and the same one everywhere.
-    """
-    root = Path(sysconfig.get_path("stdlib"))
-    paths = sorted(_python_files(root), key=lambda path: hashlib.sha256(_inside(path, root).encode()).digest())
-    taken, size = [], 0
-    for path in paths:
-        content = read_bytes(path, InputError)
-        size += len(content)
-        if size > limit:
-            break
-        taken.append((_inside(path, root), content.decode(errors="replace")))
-    return (Document(f"stdlib/{name}", text, "stdlib") for name, text in sorted(taken))
-
-
-def _python_files(root: Path) -> Iterator[Path]:
-    for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS]
-        yield from (
-            Path(folder, name) for name in files if name.endswith(".py") and not name.startswith(_MACHINE_SPECIFIC)
+def _files(source: Source, config: DataConfig) -> list[TextFile]:
+    """The files of one source that hold any text; none at all is an error."""
+    is_library = source.name == "stdlib"
+    found = standard_library(config.stdlib_bytes) if is_library else matching_files(source.name)
+    files = [file for file in found if file.text]
+    if not files:
+        advice = (
+            f"raise data.stdlib_bytes={config.stdlib_bytes}, for only whole files are taken (200000 gives a small one)"
+            if is_library
+            else "give files that are not empty"
         )
+        raise InputError(f"The data source {source.name} holds no text: the corpus would be empty; {advice}.")
+    return files
 
 
-def _text_files(source: str) -> Iterator[Document]:
-    pattern = source.removeprefix("text:")
-    paths = _matching_files(pattern)
-    if not paths:
-        raise UnknownNameError(f"The data source {source} matches no file; give a file, a folder, or a quoted glob.")
-    root = Path(os.path.commonpath([path.parent for path in paths]))
-    return (Document(_inside(path, root), _decoded(path), source) for path in paths)
-
-
-def _matching_files(pattern: str) -> list[Path]:
-    path = Path(pattern).expanduser()
-    found = path.rglob("*") if path.is_dir() else map(Path, glob.glob(str(path), recursive=True))  # noqa: PTH207 (absolute)
-    files = [file for file in found if file.is_file() and not file.name.startswith(".")]
-    return sorted(files) or ([path] if path.is_file() else [])
-
-
-def _decoded(path: Path) -> str:
-    content = read_bytes(path, InputError)
-    try:
-        return content.decode()
-    except UnicodeDecodeError as fault:
-        raise InputError(
-            f"{path} is not UTF-8 text (byte 0x{content[fault.start]:02x} at {fault.start}); convert it, or leave it "
-            "out."
-        ) from None
+def _refuse_shared(files: Iterable[TextFile], source: str, source_of: dict[Path, str]) -> None:
+    """Note that `files` belong to `source`; one that belongs to another already is an error."""
+    for file in files:
+        other = source_of.setdefault(file.path.resolve(), source)
+        if other != source:
+            raise InputError(
+                f"{file.path} is in two data sources, {other} and {source}: it would count twice, and what one holds "
+                "out could be trained on through the other. Leave it out of one of them."
+            )
 
 
 def _hold_out(documents: Sequence[Document], config: DataConfig) -> list[Document]:
@@ -228,10 +195,6 @@ def _chosen(sizes: Sequence[int], share: float, seed: int) -> set[int]:
             room -= sizes[index]
             chosen.add(int(index))
     return chosen or {int(np.argmin(sizes))}
-
-
-def _inside(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix()
 
 
 def _positive(text: str, whole: str) -> float:

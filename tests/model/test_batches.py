@@ -164,6 +164,22 @@ def test_eval_rows_are_read_as_they_were_written(folder: Path, tmp_path: Path) -
         EvalRows.load(path)
 
 
+def test_documents_that_a_window_does_not_fit_into_are_never_drawn_and_counted(folder: Path) -> None:
+    exact, short = "exact fit, in thirty-two letters", "not quite: thirty-one letters.."
+    assert (len(exact), len(short)) == (N_CTX, N_CTX - 1)
+    for index in range(60):
+        (folder / f"exact {index:02}.txt").write_text(exact)
+        (folder / f"short {index:02}.txt").write_text(short)
+    source = source_of(folder)
+    rows = torch.cat([source.batch(step, 64, seed=0) for step in range(60)])[:, 1:]
+    texts = {bytes(row) for row in rows.tolist()}
+    assert exact.encode() in texts
+    assert not any(text.startswith(short[:8].encode()) for text in texts)
+    n_documents = len(source.never_drawn.spans)
+    assert 0 < n_documents < 60  # the others are held out
+    assert source.never_drawn.n_tokens == n_documents * len(short)
+
+
 def test_text_shorter_than_a_window_is_refused_in_a_sentence(folder: Path) -> None:
     with pytest.raises(InputError, match=r"is as long as one window of 5000 tokens; lower model\.n_ctx"):
         source_of(folder, n_ctx=5000)

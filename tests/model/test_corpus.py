@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -167,6 +168,45 @@ def test_a_source_without_text_is_one_sentence(tmp_path: Path, content: str | No
     (tmp_path / "empty.txt").write_text(content)
     with pytest.raises(InputError, match="holds no text: the corpus would be empty"):
         corpus_of(DataConfig(sources=(f"text:{tmp_path}/*.txt",)))
+
+
+def test_a_library_cut_shorter_than_its_first_file_says_which_setting_to_raise() -> None:
+    with pytest.raises(InputError, match=r"stdlib holds no text: .*; raise data\.stdlib_bytes=1, for only whole files"):
+        corpus_of(DataConfig(sources=("stdlib",), stdlib_bytes=1))
+
+
+def test_what_is_hidden_below_a_folder_is_not_read(tmp_path: Path) -> None:
+    root = tmp_path / ".checkout"
+    for name in ("a.md", "b/c.md", ".git/objects/ab/cdef", ".git/HEAD", "b/.cache/x/y.md", "b/.hidden.md"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"some text\n" if name.endswith(".md") else b"\xff\x00")
+    for source in (f"text:{root}", f"text:{root}/**", f"text:{root}/**/*.md"):
+        names = [document.name for document in sources.read_documents(DataConfig(sources=(source,)))]
+        assert [name for name in names if not name.endswith("(end)")] == ["a.md", "b/c.md"]
+    for spelled in (f"text:{root}/b/.hidden.md", f"text:{root}/b/.h*"):
+        assert sources.read_documents(DataConfig(sources=(spelled,)))[0].name == ".hidden.md"
+
+
+@pytest.mark.parametrize("second", ["*.txt", "", "link.txt"])
+def test_a_file_in_two_sources_is_refused_by_name(tmp_path: Path, second: str) -> None:
+    (tmp_path / "a.txt").write_text("some text\n" * 9)
+    (tmp_path / "link.txt").symlink_to(tmp_path / "a.txt")
+    config = DataConfig(sources=(f"text:{tmp_path}/a.txt", f"text:{tmp_path}/{second}=2"))
+    with pytest.raises(InputError, match=r"\.txt is in two data sources, text:.*a\.txt and text:.*Leave it out of one"):
+        sources.read_documents(config)
+
+
+def test_a_file_of_the_standard_library_is_not_read_again_as_text() -> None:
+    config = DataConfig(sources=("stdlib", f"text:{Path(json.__file__).parent}/*.py"))
+    with pytest.raises(InputError, match=r"\.py is in two data sources, stdlib and text:"):
+        sources.read_documents(config)
+
+
+def test_a_file_that_a_source_finds_twice_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("some text\n" * 9)
+    (tmp_path / "z.txt").symlink_to(tmp_path / "a.txt")
+    documents = sources.read_documents(DataConfig(sources=(f"text:{tmp_path}/*.txt",)))
+    assert [document.name for document in documents] == ["a.txt", "a.txt (end)"]
 
 
 def test_a_file_without_rights_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,6 +164,23 @@ def test_a_damaged_file_of_the_run_is_named(models: dict[int, GPT], name: str) -
         open_run("demo@4")
 
 
+@pytest.mark.parametrize("content", ["[]", "3", "null", '"run"'])
+def test_a_run_json_that_holds_no_settings_is_named(models: dict[int, GPT], content: str) -> None:
+    Path("runs/demo/run.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"run\.json is not what training wrote: it holds no settings"):
+        open_run("demo@4")
+
+
+@pytest.mark.parametrize("content", ["{}", '{"config": []}', '{"config": {"data": null}}'])
+def test_a_run_that_does_not_say_what_it_was_trained_on_has_no_corpus(models: dict[int, GPT], content: str) -> None:
+    Path("runs/demo/run.json").write_text(content)
+    lab = open_run("demo@4")
+    with pytest.raises(
+        CheckpointError, match=r"run\.json does not say what the run was trained on; restore its config"
+    ):
+        _ = lab.corpus
+
+
 def test_a_tokenizer_of_another_run_is_refused(models: dict[int, GPT]) -> None:
     from model.tokenizer import CharTokenizer
 

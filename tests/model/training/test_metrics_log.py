@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from model.errors import TrainingError
+from model.errors import CheckpointError, TrainingError
 from model.training.metrics_log import MetricsLog
 
 
@@ -33,6 +33,30 @@ def test_resuming_drops_the_rows_from_the_checkpoint_on_and_a_half_written_line(
     with MetricsLog(tmp_path, keep_below=4) as log:
         log.add({"step": 4})
     assert steps_in(tmp_path) == [0, 1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b'{"st',
+        b"[0]",
+        b"7",
+        b"null",
+        b'{"loss": 1.0}',
+        b'{"step": "two"}',
+        b'{"step": null}',
+        b"\xff\xfe",
+        b"\0\0",
+        b"",
+    ],
+)
+def test_a_damaged_whole_line_is_named_and_the_file_is_left_as_it_is(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 0}\n' + damage + b'\n{"step": 2}\n')
+    before = path.read_bytes()
+    with pytest.raises(CheckpointError, match=r"Line 2 of .*metrics\.jsonl is no row of metrics.*Remove the line"):
+        MetricsLog(tmp_path, keep_below=2)
+    assert path.read_bytes() == before
 
 
 def test_a_number_that_json_cannot_hold_is_refused_and_nothing_is_written(tmp_path: Path) -> None:

@@ -113,8 +113,9 @@ def test_run_json_shows_every_setting_and_where_the_loss_began(small: Small, tmp
 
 
 def test_a_run_json_that_is_none_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("[]")
-    with pytest.raises(TrainingError, match="is not what training wrote"):
-        saved_config(tmp_path)
+    for content in ("[]", "{}", '{"config": []}', '{"config": {}}'):
+        (tmp_path / "run.json").write_text(content)
+        with pytest.raises(TrainingError, match="is not what training wrote"):
+            saved_config(tmp_path)
     with pytest.raises(TrainingError, match="holds no run"):
         saved_config(tmp_path / "elsewhere")

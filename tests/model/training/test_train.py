@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -169,6 +170,40 @@ def test_resuming_on_changed_text_is_refused(small: Small, tmp_path: Path) -> No
     (tmp_path / "text.txt").write_text("the dog sat on the mat\n" * 200)
     with pytest.raises(TrainingError, match=r"The text that .* was started on has changed"):
         train(config, tmp_path / "run", resume=True, device="cpu")
+
+
+def test_resuming_on_damaged_metrics_is_refused_and_nothing_is_overwritten(small: Small, own_copy: Path) -> None:
+    path = own_copy / "metrics.jsonl"
+    path.write_text("broken\n" + path.read_text())
+    before = path.read_bytes()
+    with pytest.raises(CheckpointError, match=r"Line 1 of .*metrics\.jsonl is no row of metrics"):
+        train(small(), own_copy, resume=True, device="cpu")
+    assert path.read_bytes() == before
+
+
+def test_text_that_is_never_drawn_is_counted_and_told_where_it_is_much(small: Small, tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for index in range(50):
+        (folder / f"short {index}.txt").write_text("the cat\n")
+        (folder / f"long {index % 10}.txt").write_text("the cat sat on the mat\n" * 9)
+    config = with_settings(small(steps=1), [f"data.sources=text:{folder}", "data.held_out=0.2"])
+    watcher = StopAt(-1)
+    train(config, tmp_path / "run", device="cpu", progress=watcher)
+    corpus = json.loads((tmp_path / "run" / "run.json").read_text())["corpus"]
+    unused, n_trained = corpus["n_tokens_never_drawn"], corpus["n_tokens"] - corpus["n_held_out_tokens"]
+    assert 0 < unused < 50 * 8
+    assert unused % 8 == 0
+    assert (
+        f"training documents ({unused / n_trained:.1%} of the training text) are too short for a row" in watcher.said[0]
+    )
+    assert watcher.said[0].startswith(f"{unused // 8} of the ")
+
+
+def test_nothing_is_said_where_little_text_is_never_drawn(small: Small, tmp_path: Path) -> None:
+    watcher = StopAt(-1)
+    train(small(steps=1), tmp_path / "run", device="cpu", progress=watcher)
+    assert not any("never drawn" in text for text in watcher.said)
 
 
 def test_a_device_that_is_not_there_is_refused(small: Small, tmp_path: Path) -> None:
