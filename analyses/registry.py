@@ -44,7 +44,7 @@ class Finding:
     """Names n, seed, step, the interval and the control; where the effect is absent it says so."""
 
     found: bool | None
-    """Whether it affirms the effect (True) or denies it (False); None where nothing was measured that could do either."""
+    """Whether it affirms the effect (True) or denies it (False); None where nothing was measured that could."""
 
     of_run: bool = True
     """Whether it is about the run; False for laws of models drawn for the study, which hold whatever the run is."""

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from analyses.registry import STUDIES, Finding
-from analyses.results import SavedResult, saved_results
-from model.files import read_json, write_atomically
-from model.lab import read_metrics
+from analyses.results import SavedResult
+from model.files import write_atomically
+from model.lab import read_metrics, read_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +38,9 @@ class Report:
         return self.record["config"]
 
 
-def gathered(run_dir: Path, results: Sequence[SavedResult] | None = None) -> Report:
-    """A report on a run: its own record and metrics, and `results` (all that are saved, if none are given)."""
-    record = read_json(run_dir / "run.json")
-    shown = list(results) if results is not None else saved_results(run_dir)
-    return Report(name=run_dir.name, record=record, metrics=read_metrics(run_dir), results=shown)
+def gathered(run_dir: Path, results: Sequence[SavedResult]) -> Report:
+    """A report on a run: its own record and metrics, and `results`."""
+    return Report(name=run_dir.name, record=read_run(run_dir), metrics=read_metrics(run_dir), results=list(results))
 
 
 def write_report(report: Report, path: Path) -> Path:
@@ -66,6 +64,18 @@ class Answers:
     def findings(self) -> list[Finding]:
         """What is said of the last checkpoint, each sentence once."""
         return list({finding.sentence: finding for saved in self.last for finding in saved.findings()}.values())
+
+
+def found_in_short(findings: Sequence[Finding]) -> str:
+    """How many of the findings about the run affirm, deny, and are not known, in words.
+
+    >>> found_in_short([Finding(sentence="a", found=True), Finding(sentence="b", found=None)])
+    'One thing was found, 0 looked for and not found, 1 not measured.'
+    """
+    own = [finding.found for finding in findings if finding.of_run]
+    affirmed, denied, unknown = (own.count(what) for what in (True, False, None))
+    opening = {0: "Nothing was found", 1: "One thing was found"}.get(affirmed, f"{affirmed} things were found")
+    return f"{opening}, {denied} looked for and not found{f', {unknown} not measured' if unknown else ''}."
 
 
 def answers(results: Sequence[SavedResult]) -> dict[str, Answers]:

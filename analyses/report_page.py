@@ -14,9 +14,8 @@ from typing import Any
 from analyses import html, training_curve
 from analyses.figures import to_svg
 from analyses.registry import Finding, get_study
-from analyses.report import Answers, Report, answers
+from analyses.report import Answers, Report, answers, found_in_short
 from analyses.results import SavedResult
-from model.settings import to_plain
 
 READINGS = {
     "attention-patterns": (
@@ -50,23 +49,33 @@ CURVE_READING = (
 
 def page(report: Report) -> str:
     """The report as the text of one HTML file."""
-    d_vocab = int(report.config["model"]["d_vocab"])
-    studies = answers(report.results)
-    learned = training_curve.findings(report.metrics, d_vocab=d_vocab, name=report.name)
+    studies, learned = answers(report.results), _learned(report)
     body = [
         _opening(report, learned, studies),
-        _training(report, d_vocab, learned),
+        _training(report, learned),
         *(_study_section(name, said) for name, said in studies.items()),
         _closing(report),
     ]
     return _PAGE.format(title=escape(f"Cutaway: {report.name}"), style=_style(), body="\n".join(body))
 
 
+def _learned(report: Report) -> Sequence[Finding]:
+    """Whether the run learned anything."""
+    return training_curve.findings(report.metrics, d_vocab=_d_vocab(report), name=report.name, seed=_seed(report))
+
+
+def _d_vocab(report: Report) -> int:
+    return int(report.config["model"]["d_vocab"])
+
+
+def _seed(report: Report) -> int:
+    """Of the training, which is the seed of the weights as well."""
+    return int(report.config["train"]["seed"])
+
+
 def _opening(report: Report, learned: Sequence[Finding], studies: Mapping[str, Answers]) -> str:
     """Title, what was found in short, and a table of contents."""
-    said = [*learned, *(finding for each in studies.values() for finding in each.findings())]
-    affirmed = sum(finding.found for finding in said)
-    standfirst = f"{_count(affirmed)} found, {len(said) - affirmed} looked for and not found."
+    standfirst = found_in_short([*learned, *(finding for each in studies.values() for finding in each.findings())])
     links = "".join(f'<li><a href="#{name}">{escape(get_study(name).question)}</a></li>' for name in studies)
     return (
         f'<header><p class="kicker">Cutaway report</p><h1>What was found in {escape(report.name)}</h1>'
@@ -78,26 +87,23 @@ def _opening(report: Report, learned: Sequence[Finding], studies: Mapping[str, A
 
 
 def _in_short(learned: Sequence[Finding], studies: Mapping[str, Answers]) -> str:
-    """The first thing that each study found; the rest is said in its section, and counted here."""
-    headlines = [*learned, *filter(None, (_headline(said) for said in studies.values()))]
-    said = [*learned, *(finding for each in studies.values() for finding in each.findings())]
-    affirmed = [finding for finding in headlines if finding.found]
-    more = sum(finding.found for finding in said) - len(affirmed)
-    denied = len(said) - more - len(affirmed)
-    rest = f"{more} more found, and {denied} looked for and not found: each is said below, with its numbers."
-    listed = html.findings_list(affirmed) if affirmed else ""
-    return f'<section id="summary"><h2>In short</h2>{listed}<p>{rest if affirmed else _NOTHING}</p></section>'
+    """The first thing that each study found in the run; the rest is said in its section."""
+    every = [learned, *(said.findings() for said in studies.values())]
+    headlines = [headline for findings in every if (headline := _headline(findings))]
+    listed = html.findings_list(headlines) if headlines else f"<p>{_NOTHING}</p>"
+    laws = sum(not finding.of_run for findings in every for finding in findings)
+    beside = f" {laws} more sentences are about models drawn for a study, and are not counted." if laws else ""
+    return (
+        f'<section id="summary"><h2>In short</h2>{listed}'
+        f"<p>Everything that was looked for is said below, with its numbers.{beside}</p></section>"
+    )
 
 
-def _headline(said: Answers) -> Finding | None:
-    return next((finding for finding in said.findings() if finding.found), None)
+def _headline(findings: Sequence[Finding]) -> Finding | None:
+    return next((finding for finding in findings if finding.found and finding.of_run), None)
 
 
 _NOTHING = "Nothing was found: every effect that the studies look for is absent, or too small to claim."
-
-
-def _count(affirmed: int) -> str:
-    return {0: "Nothing was", 1: "One thing was"}.get(affirmed, f"{affirmed} things were")
 
 
 def _facts(report: Report) -> dict[str, Any]:
@@ -116,12 +122,12 @@ def _facts(report: Report) -> dict[str, Any]:
     }
 
 
-def _training(report: Report, d_vocab: int, learned: Sequence[Finding]) -> str:
+def _training(report: Report, learned: Sequence[Finding]) -> str:
+    d_vocab = _d_vocab(report)
     if not report.metrics:
         return f'<section id="training"><h2>Did it learn?</h2>{html.findings_list(learned)}</section>'
     svg = to_svg(training_curve.figure(report.metrics, d_vocab=d_vocab, name=report.name))
-    seed = report.config["train"]["seed"]
-    drawn = html.figure(svg, name="curve", reading=CURVE_READING, caption=f"One run, seed {seed}.")
+    drawn = html.figure(svg, name="curve", reading=CURVE_READING, caption=f"One run, seed {_seed(report)}.")
     began = html.paragraphs(training_curve.start(report.metrics, d_vocab=d_vocab))
     return f'<section id="training"><h2>Did it learn?</h2>{html.findings_list(learned)}{began}{drawn}</section>'
 
@@ -146,9 +152,7 @@ def _shown(saved: SavedResult, *, titled: bool) -> str:
 
 def _settings(saved: SavedResult) -> str:
     """In what the result's config differs from the study's default."""
-    usual = to_plain(get_study(saved.study).config_class())
-    changed = {key: value for key, value in saved.provenance.config.items() if value != usual.get(key)}
-    return f"With {', '.join(f'{key}={value}' for key, value in changed.items())}" if changed else "As by default"
+    return f"With {', '.join(saved.settings)}" if saved.settings else "As by default"
 
 
 def _before_training(first: SavedResult) -> str:
@@ -178,10 +182,11 @@ def _provenance(saved: SavedResult) -> str:
 def _closing(report: Report) -> str:
     """How to get every number again, and what one run cannot say."""
     versions = report.results[-1].provenance.versions if report.results else {}
-    commands = "\n".join(f"cutaway run {name} runs/{report.name}" for name in answers(report.results))
+    commands = "\n".join(saved.command for saved in report.results)
     return (
         '<section id="provenance"><h2>Where this comes from</h2>'
-        "<p>Every number is read from the run's folder. These commands compute them again; "
+        "<p>Every number is read from the run's folder. These commands, typed in the folder where the report was "
+        "written, compute them again; "
         "the same seed and versions give the same numbers on a CPU.</p>"
         f"<pre>{escape(commands)}</pre>{html.facts(versions)}"
         "<p>What this page does not show: it is one model, one seed, one corpus. Intervals are over sequences, so they "

@@ -6,13 +6,14 @@
         figure.json figure.svg table.csv    drawn from the result when it was saved
 
 A folder is filled under a temporary name and then renamed, so a reader sees a finished result or none. `result.json`
-holds the hash of the tensors, so the two cannot be mixed up. Studies of no run or of two runs live in
-`runs/_studies`.
+holds the hash of the tensors, so the two cannot be mixed up. Studies of no run live in `runs/_studies`; which results
+belong to a run is for `shelf` to say.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,9 +25,10 @@ from safetensors.torch import load_file, save
 from analyses.figures import save_svg, themed
 from analyses.records import decode, encode
 from analyses.registry import Finding, Study, get_study
+from model.dotted import as_typed, dotted
 from model.errors import CheckpointError
 from model.files import atomic_folder, clean_leftovers, sha256_of
-from model.settings import from_plain
+from model.settings import from_plain, to_plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,6 +108,22 @@ class SavedResult:
         """The study's `Config` as it was run."""
         return from_plain(self._study.config_class, self.provenance.config, where=self.study)
 
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The settings that are not the study's own, as they would be typed after `--set`."""
+        usual = dotted(to_plain(self._study.config_class()))
+        asked = dotted(self.provenance.config)
+        return tuple(f"{name}={as_typed(value)}" for name, value in asked.items() if usual.get(name) != value)
+
+    @property
+    def command(self) -> str:
+        """What computes the result again, typed in the folder where this is asked."""
+        where = self.provenance
+        run = None if where.run is None else f"{from_here(self.path.parents[2])}@{where.step}"
+        words = ["cutaway", "run", self.study, *([run] if run else [])]
+        words += [word for setting in self.settings for word in ("--set", setting)]
+        return shlex.join([*words, "--fresh"])
+
     def table(self) -> pd.DataFrame:
         """The result as rows."""
         return self._study.table(self.result)
@@ -127,14 +145,19 @@ class SavedResult:
         return get_study(self.study)
 
 
+def from_here(path: Path) -> Path:
+    """A path as it is typed in the working folder: relative to it where it lies inside."""
+    whole = path.resolve()
+    return whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole
+
+
 _REMEDY = "Run the study again, or delete the folder."
 
 
 def result_folder(studies: Path, provenance: Provenance) -> Path:
-    """`STUDY/STEP-CONFIGHASH` under a run's `studies` folder; RUN@STEP where the folder is shared between runs."""
+    """`STUDY/STEP-CONFIGHASH` under a run's `studies` folder; init in place of the step where no run was studied."""
     step = "init" if provenance.step is None else f"{provenance.step:08d}"
-    shared = studies.name == "_studies" and provenance.run is not None
-    return studies / provenance.study / f"{f'{provenance.run}@' if shared else ''}{step}-{provenance.config_hash}"
+    return studies / provenance.study / f"{step}-{provenance.config_hash}"
 
 
 def save_result(studies: Path, result: Any, provenance: Provenance) -> SavedResult:
@@ -168,20 +191,6 @@ def load_result(path: Path) -> SavedResult:
     except ValueError as error:
         raise CheckpointError(f"{path / RECORD} has no provenance this version can read: {error} {_REMEDY}") from None
     return SavedResult(Path(path), record["study"], provenance)
-
-
-def saved_results(run_dir: Path, study: str | None = None) -> list[SavedResult]:
-    """Every saved result of a run, shared ones included, ordered by study, step and config.
-
-    `run_dir` may also be a `_studies` folder itself.
-    """
-    run_dir = Path(run_dir)
-    shared = run_dir.name == "_studies"
-    roots = [run_dir] if shared else [run_dir / "studies", run_dir.parent / "_studies"]
-    pattern = f"{get_study(study).name if study else '*'}/[!.]*/{RECORD}"
-    found = [load_result(path.parent) for root in roots for path in sorted(root.glob(pattern))]
-    kept = [r for r in found if shared or r.path.parent.parent.name == "studies" or r.provenance.run == run_dir.name]
-    return sorted(kept, key=lambda r: (r.study, -1 if r.provenance.step is None else r.provenance.step, r.path.name))
 
 
 def read_record(path: Path) -> dict[str, Any]:

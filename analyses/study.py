@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from analyses.registry import STUDIES, Finding, Progress, Study, get_study
-from analyses.results import Provenance, SavedResult, load_result, result_folder, save_result, saved_results
+from analyses.results import Provenance, SavedResult, load_result, result_folder, save_result
 from model.checkpoint import checkpoint_steps
 from model.errors import CheckpointError, CutawayError
 from model.files import sha256_of
@@ -31,7 +31,7 @@ from model.training.distributed import pick_device
 
 __all__ = [
     "STUDIES", "Finding", "Progress", "Provenance", "SavedResult", "Study", "get_study", "load_result", "main",
-    "run_everywhere", "run_study", "save_result", "saved_results",
+    "run_everywhere", "run_study", "save_result",
 ]  # fmt: skip
 
 

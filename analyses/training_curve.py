@@ -47,7 +47,7 @@ def table(rows: Sequence[Row]) -> pd.DataFrame:
 
 def start(rows: Sequence[Row], *, d_vocab: int) -> str:
     """Where the loss began, against ln V: says whether the initial model preferred any tokens."""
-    losses = _losses(rows)
+    losses = _losses(rows, "loss")
     if not losses:
         return "No loss was logged."
     uniform, (step, _, first) = math.log(d_vocab), losses[0]
@@ -55,28 +55,32 @@ def start(rows: Sequence[Row], *, d_vocab: int) -> str:
     gap = f"{abs(first - uniform):.3f} {side} ln\u00a0V = {uniform:.3f} (V = {d_vocab})"
     even = abs(first - uniform) <= START_TOLERANCE
     says = "it began by guessing evenly" if even else "it did not begin by guessing evenly, so its initial weights lean"
-    return f"At step {step} the loss was {first:.3f} nats per token, {gap}: {says}."
+    return f"At step {step} the loss of one batch was {first:.3f} nats per token, {gap}: {says}."
 
 
-def findings(rows: Sequence[Row], *, d_vocab: int, name: str) -> tuple[Finding, ...]:
-    """Whether anything was learned: where the loss ended, against ln V."""
-    losses = _losses(rows)
+def findings(rows: Sequence[Row], *, d_vocab: int, name: str, seed: int | None) -> tuple[Finding, ...]:
+    """Whether anything was learned: where the loss on held-out text ended, against ln V."""
+    losses = _losses(rows, "eval_loss")
     if not losses:
-        return (Finding(sentence=f"{name} has logged no loss, so nothing can be said of its training.", found=False),)
+        sentence = f"{name} has logged no loss on held-out text, so whether it learned is not known."
+        return (Finding(sentence=sentence, found=None),)
     uniform, (step, tokens, last) = math.log(d_vocab), losses[-1]
     learned = uniform - last >= LEAST_GAIN
     verdict = (
-        f"{uniform - last:.2f} below ln\u00a0V = {uniform:.2f}."
+        f"{uniform - last:.2f} below ln\u00a0V = {uniform:.2f}"
         if learned
-        else f"not {LEAST_GAIN} below ln\u00a0V = {uniform:.2f}: it has not learned yet."
+        else f"not {LEAST_GAIN} below ln\u00a0V = {uniform:.2f}: it has not learned yet"
     )
-    sentence = f"After {step:,} steps ({tokens:,} tokens) {name} has a loss of {last:.3f} nats per token, {verdict}"
+    sentence = (
+        f"At step {step:,} ({tokens:,} tokens, seed {'unknown' if seed is None else seed}) the loss of {name} on "
+        f"held-out text is {last:.3f} nats per token, {verdict}."
+    )
     return (Finding(sentence=sentence, found=learned),)
 
 
-def _losses(rows: Sequence[Row]) -> list[tuple[int, int, float]]:
-    """Step, tokens and training loss of every row that has one."""
-    return [(row["step"], row["tokens"], row["loss"]) for row in rows if row.get("loss") is not None]
+def _losses(rows: Sequence[Row], column: str) -> list[tuple[int, int, float]]:
+    """Step, tokens and loss of every row that has one in `column`."""
+    return [(row["step"], row["tokens"], row[column]) for row in rows if row.get(column) is not None]
 
 
 def figure(rows: Sequence[Row], *, d_vocab: int, name: str) -> Any:

@@ -14,14 +14,14 @@ from contextlib import contextmanager
 
 import typer
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 WRONG, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 """Exit statuses: a user's error; Ctrl-C; the reader of our output went away."""
 
 
 def stdout() -> Console:
-    """Where answers go. Colours appear only on a terminal; elsewhere a line is as long as it is."""
+    """Where tables go. Colours appear only on a terminal; elsewhere a line is as long as it is."""
     console = Console(highlight=False, soft_wrap=True)
     return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=1000)
 
@@ -32,13 +32,14 @@ def stderr() -> Console:
 
 
 def say(text: str = "") -> None:
-    """One line of the answer, taken literally: brackets in a user's text are not markup."""
-    stdout().print(text, markup=False)
+    """One line of the answer, character by character as it is: what a model wrote, or JSON, may hold anything."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()  # here, so that a reader who went away is noticed inside `sentences`
 
 
 def remark(text: str) -> None:
     """One line beside the answer."""
-    stderr().print(f"[dim]{escape(text)}[/dim]")
+    stderr().print(Text(text, style="dim"))
 
 
 @contextmanager
@@ -95,4 +96,4 @@ def sentence_of(error: OSError) -> str:
 
 
 def _complain(text: str) -> None:
-    stderr().print(f"[bold red]cutaway:[/] {escape(text)}")
+    stderr().print(Text.assemble(("cutaway:", "bold red"), " ", text))

@@ -17,6 +17,7 @@ from analyses.study import SavedResult, get_study, run_study
 from apps.console import remark, say
 from apps.progress import bar
 from model.checkpoint import checkpoint_steps
+from model.errors import InputError
 from model.presets import demo, demo_post
 from model.settings import with_settings
 from model.training.config import RunConfig
@@ -31,17 +32,20 @@ class Question:
     study: str
     settings: tuple[str, ...] = ()
 
+    also_untrained: bool = False
+    """Asked of step 0 too: what the numbers are like where there is nothing to find."""
+
+    beside_twin: bool = False
+    """Whether the run's twin is looked at as well."""
+
 
 QUESTIONS = (
-    Question(study="attention-patterns"),
-    Question(study="head-ablation"),
-    Question(study="ffn-memories"),
-    Question(study="gradient-flow"),
+    Question(study="attention-patterns", also_untrained=True),
+    Question(study="head-ablation", also_untrained=True),
+    Question(study="ffn-memories", also_untrained=True),
+    Question(study="gradient-flow", beside_twin=True),
 )
 """What is asked of the run's last checkpoint."""
-
-WITH_TWIN = ("initialization=false",)
-"""Settings of gradient-flow on the pair; the sweep at initialization has been done for the run alone."""
 
 
 def run_demo(
@@ -54,17 +58,25 @@ def run_demo(
 ) -> list[SavedResult]:
     """Train `configs` (the demo preset and its twin) into OUT and OUT-post, study them, write OUT/report.html."""
     started = time.perf_counter()
-    twin = out.with_name(f"{out.name}-post")
+    twin = _twin_of(out)
     for config, folder in zip(configs or (demo(), demo_post()), (out, twin), strict=True):
         _trained(with_settings(config, [f"train.seed={seed}"]), folder, device)
-    results = [_asked(question, out, device) for question in questions]
-    results.append(_asked(Question(study="gradient-flow", settings=(*WITH_TWIN, f"twin={twin}")), out, device))
+    results = [result for question in questions for result in _asked(question, out, twin, device)]
     _tell(results)
     report = write_report(gathered(out, results), out / "report.html")
     say(f"\nThe report: {report}")
     say(f"The dashboard: cutaway dashboard {out.parent}")
     remark(f"{time.perf_counter() - started:.0f} s in all.")
     return results
+
+
+def _twin_of(out: Path) -> Path:
+    """The folder beside OUT that the twin goes to; refused where OUT has no name that could be lengthened."""
+    if out.name in ("", ".."):
+        raise InputError(
+            f"--out {out} has no name of its own, to call the twin after; name a folder such as runs/demo."
+        )
+    return out.with_name(f"{out.name}-post")
 
 
 def _trained(config: RunConfig, folder: Path, device: str) -> None:
@@ -88,14 +100,25 @@ def _is_complete(config: RunConfig, folder: Path) -> bool:
     return checkpoint_steps(folder)[-1:] == [config.train.steps]
 
 
-def _asked(question: Question, run: Path, device: str) -> SavedResult:
-    with bar(question.study) as shown:
-        return run_study(question.study, run, question.settings, device=device, progress=shown.on_progress)
+def _asked(question: Question, run: Path, twin: Path, device: str) -> list[SavedResult]:
+    """The answer at the last checkpoint, and before it that at step 0 where it is asked for."""
+    specs = [f"{run}@0"] if question.also_untrained else []
+    settings = (*question.settings, *([f"twin={twin}"] if question.beside_twin else []))
+    return [_answer(question.study, spec, settings, device) for spec in (*specs, str(run))]
+
+
+def _answer(study: str, spec: str, settings: Sequence[str], device: str) -> SavedResult:
+    with bar(study) as shown:
+        return run_study(study, spec, settings, device=device, progress=shown.on_progress)
+
+
+WORDS = {True: "found    ", False: "not found", None: "not known"}
+"""How a sentence is marked."""
 
 
 def _tell(results: Sequence[SavedResult]) -> None:
-    """What was found, study by study, each sentence once."""
+    """What was found at the last checkpoint, study by study, each sentence once."""
     for study, said in answers(results).items():
         say(f"\n{get_study(study).question}")
         for finding in said.findings():
-            say(f"  {'found    ' if finding.found else 'not found'}  {finding.sentence}")
+            say(f"  {WORDS[finding.found]}  {finding.sentence}")

@@ -16,6 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Column
+from rich.text import Text
 
 from apps.console import stderr
 
@@ -23,13 +24,15 @@ from apps.console import stderr
 def _columns() -> Progress:
     """Numbers keep their place; what is new gives way where the terminal is narrow."""
     return Progress(
-        TextColumn("[bold]{task.description}", table_column=Column(no_wrap=True, min_width=18)),
+        TextColumn("{task.description}", style="bold", markup=False, table_column=Column(no_wrap=True, min_width=18)),
         BarColumn(bar_width=16),
         MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=9, justify="right")),
         TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
         TextColumn("left", table_column=Column(no_wrap=True, min_width=4)),
         TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=7)),
-        TextColumn("{task.fields[news]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+        TextColumn(
+            "{task.fields[news]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)
+        ),
         console=stderr(),
         expand=True,
     )
@@ -53,7 +56,7 @@ class Bar:
 
     def message(self, text: str) -> None:
         """A line above the bar."""
-        self._bar.console.print(text, style="dim", markup=False)
+        self._bar.console.print(Text(text, style="dim"))
 
     def _show(self, done: int, total: int, news: str | None) -> None:
         if self._task is None:  # not before there is something to show: an error may come first

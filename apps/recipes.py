@@ -14,10 +14,10 @@ or be complete, with tables [model], [data], [train] and, if the defaults do not
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from model.dotted import as_typed, dotted
 from model.errors import ConfigError
 from model.presets import get_preset
 from model.settings import from_plain, with_settings
@@ -49,24 +49,6 @@ def _from_file(path: Path) -> RunConfig:
     preset = mapping.pop("preset", None)
     if preset is None:
         return from_plain(RunConfig, mapping, where="")
-    return with_settings(get_preset(str(preset)), list(_as_settings(mapping)))
-
-
-def _as_settings(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Nested tables as dotted settings, which can change a config whose other values follow from the changed ones."""
-    for key, value in mapping.items():
-        if isinstance(value, Mapping):
-            yield from _as_settings(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}={_as_text(value)}"
-
-
-def _as_text(value: Any) -> str:
-    """A TOML value as it would be typed after --set.
-
-    >>> _as_text(True), _as_text(["a", "b"]), _as_text(0.5)
-    ('true', 'a,b', '0.5')
-    """
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(_as_text, value)) if isinstance(value, list) else str(value)
+    # As settings, which can change a config whose other values follow from the changed ones.
+    settings = [f"{name}={as_typed(value)}" for name, value in dotted(mapping).items()]
+    return with_settings(get_preset(str(preset)), settings)

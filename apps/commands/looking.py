@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from apps.commands.options import Device, Run, Seed
 from apps.console import say, stdout
@@ -25,27 +25,39 @@ def runs(root: Root = Path("runs")) -> None:
         raise UnknownNameError(f"There are no runs in {root}; `cutaway demo` or `cutaway train tiny` makes one.")
     table = Table("run", "norm", "layers x heads", "parameters", "step", "loss", "checkpoints", "studies", box=None)
     for run in found:
-        table.add_row(*map(escape, _row(run)))
+        table.add_row(*map(Text, _row(run)))
     stdout().print(table)
 
 
 def _row(run: Path) -> tuple[str, ...]:
-    """What there is to say of a run in one line."""
+    """What there is to say of a run in one line; one that cannot be read costs its own line only."""
+    from model.errors import CutawayError
+
+    try:
+        return run.name, *_told(run)
+    except CutawayError as error:
+        return run.name, f"cannot be read: {error}"
+    except (LookupError, TypeError, ValueError, OSError):
+        return run.name, "cannot be read: its files are not what training wrote"
+
+
+def _told(run: Path) -> tuple[str, ...]:
+    """Everything but the name."""
     from model.checkpoint import checkpoint_steps
     from model.lab import read_metrics, read_run
 
     record, rows, steps = read_run(run), read_metrics(run), checkpoint_steps(run)
+    losses = [row["loss"] for row in rows if row.get("loss") is not None]
     config = record["config"]
     model, asked = config["model"], config["train"]["steps"]
     reached = steps[-1] if steps else 0
     studies = sorted(path.name for path in run.glob("studies/*") if path.is_dir())
     return (
-        run.name,
         model["norm"],
         f"{model['n_layers']} x {model['n_heads']}",
         f"{record['n_params']:,}",
         f"{reached:,}" if reached == asked else f"{reached:,} of {asked:,}",
-        f"{rows[-1]['loss']:.3f}" if rows else "",
+        f"{losses[-1]:.3f}" if losses else "",
         str(len(steps)),
         ", ".join(studies),
     )

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from interp.effects import AblationEffect
 
 
+MARKS = {True: "●", False: "○", None: "?"}
+"""Found; looked for and not found; not measured."""
+
+
 def studies() -> None:
     """List the studies and the question that each one asks."""
     from analyses.study import STUDIES, get_study
@@ -83,7 +87,7 @@ def _tell(results: Sequence[SavedResult]) -> None:
     """Findings of each result, and where it lies."""
     for saved in results:
         for finding in saved.findings():
-            say(f"{'●' if finding.found else '○'} {finding.sentence}")
+            say(f"{MARKS[finding.found]} {finding.sentence}")
         remark(f"Saved in {saved.path}")
 
 

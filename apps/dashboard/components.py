@@ -6,7 +6,7 @@ bound text inputs of the entrypoint, and through them into the address. Pointing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import pandas as pd
@@ -15,11 +15,12 @@ from streamlit.components.v2 import component
 
 from analyses.registry import Finding
 from analyses.results import SavedResult
+from analyses.shelf import Shelf
 from analyses.views import View, sources
 from analyses.views.payload import Payload, checked
 from apps.dashboard import data
 from apps.dashboard.charts import spec_of
-from apps.dashboard.data import Run, Shelf
+from apps.dashboard.data import Run
 from apps.dashboard.state import toggled
 from model.errors import CutawayError
 
@@ -57,39 +58,48 @@ def chart(figure: Any, *, alt: str, key: str, width: Literal["content", "stretch
 
 
 def findings(found: Iterable[Finding]) -> None:
-    """List findings as plain text: what was found in full, what was looked for and is not there by its first words."""
+    """List findings as plain text: what was found in full, what was not, or is not known, by its first words."""
     every = list(found)
-    denied = [finding.sentence for finding in every if not finding.found]
     with st.container(gap="xsmall"):
         for finding in every:
             if finding.found:
-                st.text(f"●  {finding.sentence}")
-        if denied:
-            st.caption(literal("○  " + "  ·  ".join(map(_first_words, denied))))
-            with st.expander(f"Looked for and not found: {len(denied)}", type="compact"):
-                for sentence in denied:
-                    st.caption(literal(sentence))
+                st.text(f"{MARKS[True]}  {finding.sentence}")
+        _folded("Looked for and not found", [each for each in every if each.found is False])
+        _folded("Not known", [each for each in every if each.found is None])
+
+
+MARKS = {True: "●", False: "○", None: "?"}
+"""Found; looked for and not found; not measured."""
+
+
+def _folded(title: str, said: Sequence[Finding]) -> None:
+    """The first words of some findings, and under a fold their sentences."""
+    if not said:
+        return
+    st.caption(literal(f"{MARKS[said[0].found]}  " + "  ·  ".join(_clause(finding.sentence) for finding in said)))
+    with st.expander(f"{title}: {len(said)}", type="compact"):
+        for finding in said:
+            st.caption(literal(finding.sentence))
 
 
 def findings_in_short(found: Iterable[Finding]) -> None:
-    """One line for each finding; its page says it in full."""
+    """What was found in full, so that no number loses its interval; of what was not, the clause before the numbers."""
     with st.container(gap="xsmall"):
         for finding in found:
             if finding.found:
-                st.text(f"●  {_clipped(finding.sentence, 140)}")
+                st.text(f"{MARKS[True]}  {finding.sentence}")
             else:
-                st.caption(literal(f"○  {_first_words(finding.sentence)}"))
+                st.caption(literal(f"{MARKS[finding.found]}  {_clause(finding.sentence)}"))
 
 
-def _clipped(text: str, longest: int) -> str:
-    return text if len(text) <= longest else text[:longest].rsplit(" ", 1)[0] + " …"
+def _clause(sentence: str) -> str:
+    """What stands before the numbers.
 
-
-def _first_words(sentence: str, longest: int = 90) -> str:
-    """The clause before the numbers."""
+    >>> _clause("No induction head: the largest score is 0.1 [0.0, 0.2].")
+    'No induction head'
+    """
     ends = [at for at in (sentence.find(mark) for mark in (": ", "; ", ". ", " (", " [")) if at > 0]
-    clause = sentence[: min(ends)] if ends else sentence
-    return _clipped(clause, longest)
+    return sentence[: min(ends)] if ends else sentence
 
 
 def sentences(texts: Iterable[str]) -> None:

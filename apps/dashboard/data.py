@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from analyses import shelf as shelves_on_disk
 from analyses.registry import STUDIES, get_study
-from analyses.results import RECORD, TENSORS, SavedResult, load_result
+from analyses.results import RECORD, TENSORS, SavedResult, from_here
+from analyses.shelf import Shelf
 from apps.dashboard.launch import ROOT_VARIABLE
 from model.checkpoint import CONFIG, MANIFEST, Manifest, checkpoint_path, checkpoint_steps, read_manifest
 from model.config import GPTConfig
 from model.errors import CheckpointError, CutawayError
-from model.settings import from_plain, to_plain
+from model.settings import from_plain
 
 if TYPE_CHECKING:
     from model.lab import Lab
@@ -49,30 +51,6 @@ class Run:
 
     fault: str | None = None
     """Why the run cannot be opened, if it cannot."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shelf:
-    """The saved results of one study of one run."""
-
-    results: tuple[SavedResult, ...] = ()
-    """Those that can be read, by step, the newest of a step last."""
-
-    faults: tuple[str, ...] = ()
-    """One sentence for each that cannot."""
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """The steps there are results for."""
-        return tuple(sorted({saved.provenance.step for saved in self.results if saved.provenance.step is not None}))
-
-    def every(self, step: int | None) -> tuple[SavedResult, ...]:
-        """The results at `step`, one for each config, newest first."""
-        return tuple(saved for saved in reversed(self.results) if saved.provenance.step == step)
-
-    def at(self, step: int | None) -> SavedResult | None:
-        """The newest result at `step`."""
-        return next(iter(self.every(step)), None)
 
 
 def root() -> Path:
@@ -137,24 +115,13 @@ def manifest(run: Run, step: int) -> Manifest:
 
 def spelled(run: Run, step: int | None = None) -> str:
     """The run as it would be typed in the folder where the dashboard was started."""
-    path = run.path.relative_to(Path.cwd()) if run.path.is_relative_to(Path.cwd()) else run.path
-    return str(path) if step is None else f"{path}@{step}"
+    path = from_here(run.path)
+    return shlex.quote(str(path) if step is None else f"{path}@{step}")
 
 
 def shelf(run: Run, study: str) -> Shelf:
     """What is saved of `study` for `run`; a damaged result costs a sentence, not the others."""
-    good: list[SavedResult] = []
-    faults: list[str] = []
-    for folder in _result_folders(run, study):
-        try:
-            good.append(_result(str(folder), _stamp(folder / RECORD) + _stamp(folder / TENSORS)))
-        except CutawayError as error:
-            faults.append(str(error))
-    own = [saved for saved in good if _concerns(saved, run)]
-    own.sort(
-        key=lambda saved: (-1 if saved.provenance.step is None else saved.provenance.step, saved.provenance.created)
-    )
-    return Shelf(results=tuple(own), faults=tuple(faults))
+    return shelves_on_disk.shelf(run.path, study, read=_read)
 
 
 def shelves(run: Run) -> dict[str, Shelf]:
@@ -162,23 +129,14 @@ def shelves(run: Run) -> dict[str, Shelf]:
     return {name: shelf(run, name) for name in STUDIES}
 
 
-def _result_folders(run: Run, study: str) -> Iterator[Path]:
-    for studies in (root() / "_studies", run.path / "studies"):
-        yield from sorted(record.parent for record in (studies / study).glob(f"[!.]*/{RECORD}"))
-
-
-def _concerns(saved: SavedResult, run: Run) -> bool:
-    """Whether a result is of this run, of a pair that it is half of, or of no run at all."""
-    twin = saved.provenance.config.get("twin")
-    return saved.provenance.run in (run.name, None) or (twin is not None and Path(str(twin)).name == run.name)
+def _read(folder: Path) -> SavedResult:
+    return _result(str(folder), _stamp(folder / RECORD) + _stamp(folder / TENSORS))
 
 
 @st.cache_resource(max_entries=256, show_spinner=False)
 def _result(folder: str, stamp: int) -> SavedResult:
     del stamp
-    saved = load_result(Path(folder))
-    saved.result  # noqa: B018  (read now, so that damage is found here)
-    return saved
+    return shelves_on_disk.whole_result(Path(folder))
 
 
 def metrics(run: Run) -> list[dict[str, Any]]:
@@ -196,21 +154,7 @@ def _metrics(path: str, stamp: int) -> list[dict[str, Any]]:
 
 def settings_of(saved: SavedResult) -> str:
     """The settings of a result that are not the study's own, as they would be typed."""
-    usual = dict(_flat(to_plain(get_study(saved.study).config_class())))
-    own = _flat(saved.provenance.config)
-    changed = [
-        f"{name}={Path(value).name if name == 'twin' else value}" for name, value in own if usual.get(name) != value
-    ]
-    return ", ".join(changed) or "usual settings"
-
-
-def _flat(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings by their dotted names."""
-    for name, value in tables.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
+    return ", ".join(saved.settings) or "usual settings"
 
 
 def question(study: str) -> str:

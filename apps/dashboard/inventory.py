@@ -15,9 +15,11 @@ def runs_table(runs: Sequence[Run]) -> pd.DataFrame:
     return pd.DataFrame([_row(run) for run in runs])
 
 
-def seed_of(run: Run) -> Any:
-    """The training seed as run.json records it, or a dash."""
-    return run.settings.get("config", {}).get("train", {}).get("seed", "–")
+def seed_of(run: Run) -> int | None:
+    """The training seed as run.json records it."""
+    train = run.settings.get("config", {}).get("train", {})
+    seed = train.get("seed") if isinstance(train, dict) else None
+    return seed if isinstance(seed, int) else None
 
 
 def _row(run: Run) -> Mapping[str, Any]:

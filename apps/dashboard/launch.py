@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
-import time
 import tomllib
-import urllib.request
-import webbrowser
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from model.errors import InputError, UnknownNameError
+from model.dotted import dotted
+from model.errors import InputError
 
 LOOPBACK = "127.0.0.1"
 ROOT_VARIABLE = "CUTAWAY_RUNS"
@@ -23,22 +19,21 @@ SCRIPT = Path(__file__).with_name("streamlit_app.py")
 THEME = Path(__file__).parent / ".streamlit" / "config.toml"
 
 
-def launch(root: Path | str = "runs", port: int = 8501, *, open_browser: bool = False) -> None:
+def launch(root: Path | str = "runs", port: int = 8501) -> None:
     """Serve the runs under `root` at http://127.0.0.1:`port` until interrupted.
 
+    A folder that is not there is served like an empty one: the page says what makes a run, and shows it when it is.
+
     Raises:
-        UnknownNameError: if `root` is not a folder.
-        InputError: if the port is not free.
+        InputError: if `root` is a file, or the port is not free.
     """
     folder = Path(root).expanduser().resolve()
-    if not folder.is_dir():
-        raise UnknownNameError(f"there is no folder {root}; `cutaway demo` makes runs/demo, and `cutaway train` others")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{root} is a file; name the folder that holds the runs, such as runs")
     _require_free(port)
     import streamlit as st  # takes seconds, so only where it is needed
 
     os.environ[ROOT_VARIABLE] = str(folder)
-    if open_browser:
-        threading.Thread(target=_open_when_ready, args=(port,), daemon=True).start()
     st.App(SCRIPT).run(config=settings(port))
 
 
@@ -61,17 +56,8 @@ def settings(port: int) -> dict[str, Any]:
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "full",
         "client.showErrorLinks": False,
-        **dict(_flat(tomllib.loads(THEME.read_text("utf-8")))),
+        **dotted(tomllib.loads(THEME.read_text("utf-8"))),
     }
-
-
-def _flat(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested tables as dotted names."""
-    for name, value in tables.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _require_free(port: int) -> None:
@@ -89,15 +75,3 @@ def _some_free_port() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
-
-
-def _open_when_ready(port: int, patience_s: float = 30.0) -> None:
-    """Open the browser once the server answers, so that the first thing seen is not an error."""
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/_stcore/health", timeout=1):
-                webbrowser.open(f"http://{LOOPBACK}:{port}")
-                return
-        except OSError:
-            time.sleep(0.2)

@@ -8,10 +8,11 @@ import streamlit as st
 from jaxtyping import Float
 from torch import Tensor
 
-from apps.dashboard import data, live
+from apps.dashboard import data
 from apps.dashboard.data import Run
-from apps.dashboard.live import Live
-from apps.dashboard.state import LiveText, Selection
+from apps.dashboard.state import Selection
+from interp import live
+from interp.live import Live, LiveText
 
 if TYPE_CHECKING:
     from interp.effects import AblationEffect

@@ -12,7 +12,8 @@ import streamlit as st
 
 from apps.dashboard import components
 from apps.dashboard.data import Run
-from apps.dashboard.state import TEXTS, LiveText, Selection, from_query
+from apps.dashboard.state import TEXTS, Selection, from_query
+from interp.live import LiveText
 
 PROMPT = "def load(path):\n    return open(path)\n\ndef save(path):\n    return open("
 """The text to begin with: it repeats itself, so that heads which copy have something to copy."""

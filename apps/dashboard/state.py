@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TypeVar
 
+from interp.live import LiveText
 from interp.places import Place, PlaceKind, parse_place, parse_places, print_places, resolve_places
 from model.config import GPTConfig
 from model.errors import CutawayError, InputError, UnknownNameError, closest
@@ -20,19 +20,6 @@ Value = TypeVar("Value")
 
 TEXTS = ("head", "memory", "cell", "ablate", "text", "prompt")
 """The parts kept as text; `run` and `step` are chosen from lists."""
-
-
-class LiveText(StrEnum):
-    """What live forward passes are run on."""
-
-    PROMPT = "prompt"
-    """The text that was typed."""
-
-    REPEATS = "repeats"
-    """Random tokens, twice."""
-
-    HELD_OUT = "held-out"
-    """The beginning of a held-out row."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html import unescape
@@ -13,12 +14,12 @@ import pandas as pd
 import pytest
 
 from analyses import html, training_curve
-from analyses.registry import Finding
-from analyses.report import Report, answers, gathered, write_report
+from analyses.registry import Finding, get_study
+from analyses.report import Report, answers, found_in_short, gathered, write_report
 from analyses.report_page import page
 from analyses.study import SavedResult, run_study
 from model.presets import tiny
-from model.settings import with_settings
+from model.settings import config_hash, with_settings
 from model.training.loop import train
 
 QUICK = {
@@ -66,6 +67,7 @@ def test_the_page_about_a_random_model_affirms_nothing(report: Report) -> None:
     about_the_model = [result for result in report.results if result.study != "gradient-flow"]
     text = page(replace(report, results=about_the_model))
     assert '<li class="found">' not in text
+    assert re.search(r"Nothing was found, \d+ looked for and not found", text)
     assert "Nothing was found" in text
     assert text.count('<li class="denied">') >= 6
     assert "has not learned yet" in text
@@ -112,7 +114,41 @@ def test_the_report_is_written_whole(report: Report, tmp_path: Path) -> None:
 
 
 def test_a_run_that_logged_nothing_is_told_apart_from_one_that_learned_nothing(report: Report) -> None:
-    assert "has logged no loss" in page(replace(report, metrics=[], results=[]))
+    text = page(replace(report, metrics=[], results=[]))
+    assert "has logged no loss" in text
+    assert "Nothing was found, 0 looked for and not found, 1 not measured." in text
+    assert text.count('<li class="unknown">') == 1
+
+
+def test_laws_of_drawn_models_and_what_is_not_known_are_not_counted_as_found_or_denied() -> None:
+    said = [
+        Finding(sentence="a law", found=True, of_run=False),
+        Finding(sentence="not known", found=None),
+        Finding(sentence="there", found=True),
+        Finding(sentence="not there", found=False),
+    ]
+    assert found_in_short(said) == "One thing was found, 1 looked for and not found, 1 not measured."
+
+
+def test_what_is_found_at_step_zero_is_shown_and_not_counted(report: Report, run: Path) -> None:
+    later = run_study("ffn-memories", f"{run}@1")
+    both = replace(report, results=[*report.results, later])
+    assert answers(both.results)["ffn-memories"].findings() == list(later.findings())
+    assert "The same, before training (step 0)" in page(both)
+
+
+def test_the_commands_it_prints_compute_the_same_results_again(
+    report: Report, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.parents[1])
+    commands = unescape(page(report)).partition("<pre>")[2].partition("</pre>")[0].splitlines()
+    assert len(commands) == len(report.results)
+    for command, saved in zip(commands, report.results, strict=True):
+        words = shlex.split(command)
+        assert words[:4] == ["cutaway", "run", saved.study, f"{run.parent.name}/{run.name}@0"]
+        assert words[-1] == "--fresh"
+        asked = with_settings(get_study(saved.study).config_class(), [each for each in words[4:-1] if each != "--set"])
+        assert config_hash(asked) == saved.provenance.config_hash
 
 
 def test_a_loss_far_from_ln_v_is_said_to_start_uneven() -> None:
@@ -121,12 +157,18 @@ def test_a_loss_far_from_ln_v_is_said_to_start_uneven() -> None:
 
 
 def test_learning_is_claimed_only_where_the_loss_is_well_below_ln_v() -> None:
-    (learned,) = training_curve.findings([_row(0, 5.56), _row(100, 2.1)], d_vocab=257, name="run")
-    (not_yet,) = training_curve.findings([_row(0, 5.56), _row(100, 5.3)], d_vocab=257, name="run")
+    (learned,) = training_curve.findings([_row(0, 5.56), _row(100, 2.1)], d_vocab=257, name="run", seed=3)
+    (not_yet,) = training_curve.findings([_row(0, 5.56), _row(100, 5.3)], d_vocab=257, name="run", seed=3)
     assert learned.found
+    assert "At step 100 (10,000 tokens, seed 3) the loss of run on held-out text is 2.100" in learned.sentence
     assert "3.45 below ln\u00a0V" in learned.sentence
-    assert not not_yet.found
+    assert not_yet.found is False
     assert "has not learned yet" in not_yet.sentence
+
+
+def test_one_training_batch_says_nothing_of_learning() -> None:
+    (unknown,) = training_curve.findings([{"step": 9, "tokens": 9, "loss": 0.1}], d_vocab=257, name="run", seed=0)
+    assert unknown.found is None
 
 
 def test_text_from_a_corpus_cannot_become_markup() -> None:
@@ -149,7 +191,7 @@ def test_two_drawings_keep_their_own_gradients() -> None:
 
 
 def _row(step: int, loss: float) -> dict[str, float]:
-    return {"step": step, "tokens": step * 100, "loss": loss}
+    return {"step": step, "tokens": step * 100, "loss": loss + 0.1 * (step > 0), "eval_loss": loss}
 
 
 class _Balance(HTMLParser):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from analyses import registry, results, study
 from analyses.records import decode, encode, same
+from analyses.shelf import shelf
 from model.errors import CheckpointError, ConfigError, CutawayError, InputError, UnknownNameError
 from tests.analyses import toy_study
 
@@ -114,7 +115,7 @@ def test_a_study_is_saved_with_its_provenance_and_read_back(toy: str, checkpoint
 
 def test_every_checkpoint_of_a_run_is_studied_for_all(toy: str, checkpoints: Any) -> None:
     last = study.run_study(toy, "tiny@all")
-    found = study.saved_results(checkpoints.path, toy)
+    found = shelf(checkpoints.path, toy).results
     assert [saved.provenance.step for saved in found] == [0, 4, 8]
     assert [float(saved.result.doubled[0, 0]) for saved in found] == [2, 4, 6]
     assert last.path == found[-1].path
@@ -155,8 +156,7 @@ def test_a_study_of_no_run_lives_beside_the_runs(toy: str, tmp_path: Path) -> No
     saved = study.run_study(toy, None, runs=tmp_path / "runs")
     assert saved.path.parent == tmp_path / "runs" / "_studies" / "toy"
     assert saved.path.name.startswith("init-")
-    assert [r.path for r in study.saved_results(tmp_path / "runs" / "_studies")] == [saved.path]
-    assert study.saved_results(tmp_path / "runs" / "other") == []
+    assert [r.path for r in shelf(tmp_path / "runs" / "any", toy).results] == [saved.path]
 
 
 def test_a_failure_while_saving_leaves_the_older_result_and_no_litter(

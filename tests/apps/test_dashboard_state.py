@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.dashboard.state import LiveText, Selection, from_query, to_query, toggled
+from apps.dashboard.state import Selection, from_query, to_query, toggled
+from interp.live import LiveText
 from interp.places import parse_places
 from model.config import GPTConfig
 

@@ -24,10 +24,11 @@ with left:
     if rows and run.model:
         curve = training_curve.figure(rows, d_vocab=run.model.d_vocab, name=run.name)
         components.chart(curve, alt=f"Loss of {run.name} over training tokens", key="curve", width="stretch")
-        components.findings(training_curve.findings(rows, d_vocab=run.model.d_vocab, name=run.name))
-        components.caption(f"{len(rows):,} logged steps", f"seed {inventory.seed_of(run)}", "metrics.jsonl")
+        seed = inventory.seed_of(run)
+        components.findings(training_curve.findings(rows, d_vocab=run.model.d_vocab, name=run.name, seed=seed))
+        components.caption(f"{len(rows):,} logged steps", None if seed is None else f"seed {seed}", "metrics.jsonl")
     else:
-        components.missing(f"{run.name} has logged nothing.", f"cutaway train tiny --out {run.path} --resume")
+        components.missing(f"{run.name} has logged nothing: there is no metrics.jsonl to draw.")
 
     st.header("Runs")
     components.table(inventory.runs_table(data.runs()), alt="The runs under this folder")

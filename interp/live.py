@@ -1,15 +1,15 @@
-"""Live forward passes: the tokens that the selection names, and every head's pattern on them. No screen, no cache."""
+"""Looking at one text in one model: its tokens, every head's pattern on them, every memory's coefficient."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from apps.dashboard.state import LiveText
 from interp.stimuli import longest_period, repeated_tokens
 from model.errors import InputError
 from model.sites import Tap
@@ -19,6 +19,19 @@ if TYPE_CHECKING:
 
 LONGEST_REPEAT = 16
 """Tokens of the random segment at most: two copies of more are hard to see."""
+
+
+class LiveText(StrEnum):
+    """Which text to look at."""
+
+    PROMPT = "prompt"
+    """The text that was typed."""
+
+    REPEATS = "repeats"
+    """Random tokens, twice."""
+
+    HELD_OUT = "held-out"
+    """The beginning of a held-out row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,28 +44,24 @@ class Live:
     pattern: Float[Tensor, "layer head query key"]
     """Attention of every head; rows sum to 1."""
 
-    token_loss: Float[Tensor, " target"]
-    """Next-token loss in nats of tokens[1:]."""
-
     source: str
     """What the text is, in words: its split, seed and length."""
 
 
 @torch.no_grad()
 def look(lab: Lab, text: LiveText, prompt: str) -> Live:
-    """Run the selected text through the model once, reading every pattern."""
+    """Run the text through the model once, reading every pattern."""
     tokens, source = live_tokens(lab, text, prompt)
     layers = range(lab.config.n_layers)
     names = [str(Tap.PATTERN.at(layer)) for layer in layers]
-    logits, cache = lab.gpt.run_with_cache(tokens[None], names_filter=names)
-    losses = torch.nn.functional.cross_entropy(logits[0, :-1].float(), tokens[1:], reduction="none")
+    _, cache = lab.gpt.run_with_cache(tokens[None], names_filter=names, return_type=None)
     pattern = torch.stack([cache[name][0].float() for name in names])
-    return Live(tokens=tuple(lab.str_tokens(tokens)), pattern=pattern.cpu(), token_loss=losses.cpu(), source=source)
+    return Live(tokens=tuple(lab.str_tokens(tokens)), pattern=pattern.cpu(), source=source)
 
 
 @torch.no_grad()
 def coefficients(lab: Lab, text: LiveText, prompt: str) -> Float[Tensor, "layer pos memory"]:
-    """Every memory's coefficient at every position of the selected text."""
+    """Every memory's coefficient at every position of the text."""
     tokens, _ = live_tokens(lab, text, prompt)
     names = [str(Tap.MLP_POST.at(layer)) for layer in range(lab.config.n_layers)]
     _, cache = lab.gpt.run_with_cache(tokens[None], names_filter=names, return_type=None)
@@ -60,7 +69,7 @@ def coefficients(lab: Lab, text: LiveText, prompt: str) -> Float[Tensor, "layer 
 
 
 def live_tokens(lab: Lab, text: LiveText, prompt: str) -> tuple[Int[Tensor, " pos"], str]:
-    """Return the tokens of the selected text and what they are, in words.
+    """Return the tokens of the text and what they are, in words.
 
     Raises:
         InputError: the prompt is empty, or has characters that the tokenizer does not know.

@@ -1,0 +1,89 @@
+"""Which saved results belong to a run. Damage costs a sentence, never the other results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from analyses.results import RECORD, SavedResult, load_result
+from model.errors import CutawayError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shelf:
+    """The saved results of one study of one run."""
+
+    results: tuple[SavedResult, ...] = ()
+    """Those that can be read, by step; of one step the run's own last, and the newest of these at the very end."""
+
+    faults: tuple[str, ...] = ()
+    """One sentence for each that cannot."""
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps there are results for."""
+        return tuple(sorted({saved.provenance.step for saved in self.results if saved.provenance.step is not None}))
+
+    def every(self, step: int | None) -> tuple[SavedResult, ...]:
+        """The results at `step`, one for each config, newest first."""
+        return tuple(saved for saved in reversed(self.results) if saved.provenance.step == step)
+
+    def at(self, step: int | None) -> SavedResult | None:
+        """The newest result at `step`."""
+        return next(iter(self.every(step)), None)
+
+
+def whole_result(folder: Path) -> SavedResult:
+    """The result in `folder`, read to the last tensor, so that damage is found here."""
+    saved = load_result(folder)
+    saved.result  # noqa: B018  (reading is the point)
+    return saved
+
+
+def shelf(run_dir: Path, study: str, read: Callable[[Path], SavedResult] = whole_result) -> Shelf:
+    """What is saved of `study` for the run in `run_dir`: its own, that of no run, and that of a pair it is half of.
+
+    Args:
+        run_dir: the run's folder, beside those of other runs.
+        study: the study's name on the command line.
+        read: opens a folder of a result; raises a `CutawayError` where it cannot.
+    """
+    run_dir = Path(run_dir)
+    good: list[SavedResult] = []
+    faults: list[str] = []
+    for folder in _own(run_dir, study):
+        try:
+            good.append(read(folder))
+        except CutawayError as error:
+            faults.append(str(error))
+    good += _of_pairs(run_dir, study, read)
+    good.sort(key=lambda saved: (_step(saved), run_dir in saved.path.parents, saved.provenance.created))
+    return Shelf(results=tuple(good), faults=tuple(faults))
+
+
+def _own(run_dir: Path, study: str) -> Iterator[Path]:
+    """Folders of results of this run, and of no run."""
+    for studies in (run_dir.parent / "_studies", run_dir / "studies"):
+        yield from _folders(studies / study)
+
+
+def _of_pairs(run_dir: Path, study: str, read: Callable[[Path], SavedResult]) -> Iterator[SavedResult]:
+    """Results of neighbouring runs that name this one as their twin; what is damaged there is told there."""
+    for theirs in sorted(run_dir.parent.glob(f"*/studies/{study}")):
+        for folder in _folders(theirs) if theirs.parents[1] != run_dir else ():
+            try:
+                saved = read(folder)
+            except CutawayError:
+                continue
+            twin = saved.provenance.config.get("twin")
+            if isinstance(twin, str) and Path(twin).name == run_dir.name:
+                yield saved
+
+
+def _folders(results: Path) -> list[Path]:
+    return sorted(record.parent for record in results.glob(f"[!.]*/{RECORD}"))
+
+
+def _step(saved: SavedResult) -> int:
+    return -1 if saved.provenance.step is None else saved.provenance.step
