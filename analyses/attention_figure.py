@@ -14,9 +14,10 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from analyses.attention_patterns import Result, found
 from analyses.attention_readings import SHARES, Kind, Reading
+from analyses.attention_result import Result, found
 from analyses.figures import CATEGORIES, INK, QUIET, SEQUENTIAL, caption, sequential
+from interp.places import head
 from interp.stats import Interval
 
 _ROWS = {
@@ -60,7 +61,9 @@ def matrix_rows(result: Result) -> pd.DataFrame:
 
 
 def _columns(result: Result) -> list[Reading]:
-    return [result.headline, result.control, *([result.text] if result.text is not None else [])]
+    """The repeats that decide, their control, then the other periods and text."""
+    others = [reading for reading in result.repeats if reading is not result.headline]
+    return [result.headline, result.control, *others, *([result.text] if result.text is not None else [])]
 
 
 def _cells(result: Result, reading: Reading, kind: Kind, title: str) -> list[dict[str, Any]]:
@@ -69,14 +72,14 @@ def _cells(result: Result, reading: Reading, kind: Kind, title: str) -> list[dic
     n_layers, n_heads = measure.intervals.mean.shape
     return [
         {
-            "reading": title, "kind": _ROWS[kind], "layer": layer, "head": head, "name": f"L{layer}H{head}",
+            "reading": title, "kind": _ROWS[kind], "layer": layer, "head": index, "name": head(layer, index).label,
             "value": 1 - cell.mean if focus else cell.mean, "interval": f"{_complement(cell) if focus else cell:.3f}",
             "chance": 1 - measure.chance if focus else measure.chance,
-            "found": bool(outlined is not None and outlined[layer, head]),
+            "found": bool(outlined is not None and outlined[layer, index]),
         }
         for layer in range(n_layers)
-        for head in range(n_heads)
-        for cell in [measure.intervals[layer, head]]
+        for index in range(n_heads)
+        for cell in [measure.intervals[layer, index]]
     ]  # fmt: skip
 
 
@@ -178,7 +181,7 @@ def _pattern(result: Result) -> Any:
         width=side,
         height=side,
         title=alt.TitleParams(
-            f"L{example.layer}H{example.head}, highest induction score: its pattern",
+            f"{head(example.layer, example.head).label}, highest induction score: its pattern",
             subtitle=f"one sequence; copies of {example.period} random tokens begin at the ticks",
             fontSize=12,
         ),
@@ -241,13 +244,13 @@ def _ranked(result: Result) -> pd.DataFrame:
     first = result.headline_at_step_zero
     top = measure.intervals.mean.flatten().argsort(descending=True)[:12].tolist()
     rows = []
-    for layer, head in (divmod(place, n_heads) for place in top):
-        cell = measure.intervals[layer, head]
+    for layer, index in (divmod(place, n_heads) for place in top):
+        cell = measure.intervals[layer, index]
         rows.append(
             {
-                "name": f"L{layer}H{head}", "mean": cell.mean, "low": cell.low, "high": cell.high,
+                "name": head(layer, index).label, "mean": cell.mean, "low": cell.low, "high": cell.high,
                 "interval": f"{cell:.3f}",
-                "step_0": None if first is None else float(first[Kind.INDUCTION].intervals.mean[layer, head]),
+                "step_0": None if first is None else float(first[Kind.INDUCTION].intervals.mean[layer, index]),
             }
         )  # fmt: skip
     return pd.DataFrame(rows)

@@ -1,12 +1,18 @@
-"""What the scores of a checkpoint's heads say, in sentences that deny what is not there."""
+"""What the scores of a checkpoint's heads say, in sentences that deny what is not there.
+
+Three cases are kept apart: a score that is above what it is compared with, one whose whole interval is not, and one
+that cannot be told.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyses.attention_patterns import Result, found_heads
-from analyses.attention_readings import BY_CONTENT, Kind
+from analyses.attention_readings import BY_CONTENT, Kind, Reading
+from analyses.attention_result import Result, above, can_be_found, found_heads, possible, ranked, strongest
 from analyses.registry import Finding
+from interp.controls import Head
+from interp.places import head
 
 _NAMES = {
     Kind.INDUCTION: ("induction head", "on the token after the earlier copy"),
@@ -34,35 +40,40 @@ def sentences(result: Result) -> list[Finding]:
 
 
 def _kind(result: Result, kind: Kind) -> Finding:
-    heads = found_heads(result, kind)
+    """Heads of a kind with the strongest one's score; or that there is none; or that this cannot be told."""
     name, where = _NAMES[kind]
-    best = heads[0] if heads else _largest(result, kind)
+    heads, open_ones = found_heads(result, kind), ranked(result, kind, possible(result, kind))
+    best = (heads or open_ones or [strongest(result.headline, kind)])[0]
     share = f"{result.headline[kind].intervals[best]:.2f}"
     if heads:
         opening, needed = f"{_count(len(heads), name)} ({_listed(heads)})", ""
         fact = f"{_label(best)} puts {share} of its attention {where}"
     else:
-        opening, needed = f"No {name}", f"; {_rule(result, kind)}"
-        fact = f"the largest share of attention {where} is {share} ({_label(best)})"
+        opening = f"Whether there is a {name} cannot be told".replace("a i", "an i") if open_ones else f"No {name}"
+        needed = f"; {_rule(result, kind)}"
+        fact = f"the {'' if open_ones else 'largest '}share of attention {where} is {share} ({_label(best)})"
     against = _comparisons(result, kind, best)
     sentence = f"{opening}: at {_period(result)}, {fact}, against {against}{needed} {_source(result)}."
-    return Finding(sentence=sentence, found=bool(heads))
-
-
-def _largest(result: Result, kind: Kind) -> tuple[int, int]:
-    mean = result.headline[kind].intervals.mean
-    layer, head = divmod(int(mean.argmax()), mean.shape[1])
-    return layer, head
+    return Finding(sentence=sentence, found=True if heads else None if open_ones else False)
 
 
 def _rule(result: Result, kind: Kind) -> str:
     """What a head would have to show, and where no head could show it."""
     config = result.config
-    if kind not in BY_CONTENT:
-        return f"{config.threshold:g} is needed"
-    if result.headline.trained:
+    if kind in BY_CONTENT and result.headline.trained:
         return "at a period that training showed, a learned distance cannot be told from a match, so no head counts"
-    return f"needed are {config.threshold:g}, {config.times_chance:g} times chance, and under half of it in the control"
+    if not can_be_found(result, kind):
+        bar = config.times_chance * result.headline[kind].chance
+        return (
+            f"at so short a period {config.times_chance:g} times chance is {bar:.2f}, more than all of a head's "
+            "attention, so no head counts"
+        )
+    beyond = "chance" if result.at_step_zero is None else "chance and step 0"
+    margin = f"an interval from {config.margin:g} above {beyond} on"
+    if kind not in BY_CONTENT:
+        return f"needed are {config.threshold:g} and {margin}"
+    times = f"{config.times_chance:g} times chance"
+    return f"needed are {config.threshold:g}, {times}, {margin}, and under half of it in the control"
 
 
 def _elsewhere(result: Result) -> list[Finding]:
@@ -70,50 +81,67 @@ def _elsewhere(result: Result) -> list[Finding]:
     heads = found_heads(result, Kind.INDUCTION)
     if not heads:
         return []
-    head, findings = heads[0], []
-    if Kind.MATCH in result.control:
-        match = result.control[Kind.MATCH]
-        interval = match.intervals[head]
-        follows = interval.low > match.chance
-        sentence = (
-            f"Where the second copy is re-ordered, {_label(head)} {'still puts' if follows else 'puts only'} "
-            f"{interval:.2f} of its attention on the token after the earlier copy (chance {match.chance:.2f}): it "
-            f"{'follows the content' if follows else 'does not follow the content'} {_source(result)}."
-        )
-        findings.append(Finding(sentence=sentence, found=follows))
-    return findings + _on_text(result, head)
+    by_content = [_by_content(result, heads[0])] if Kind.MATCH in result.control else []
+    on_text = result.text is not None and Kind.INDUCTION in result.text
+    return [*by_content, *([_on_text(result, result.text, heads[0])] if on_text and result.text else [])]
 
 
-def _on_text(result: Result, head: tuple[int, int]) -> list[Finding]:
-    if result.text is None or Kind.INDUCTION not in result.text:
-        return []
-    measure = result.text[Kind.INDUCTION]
-    interval = measure.intervals[head]
-    above = interval.low > measure.chance
+_BY_CONTENT = {
+    True: ("still puts", "it follows the content"),
+    False: ("puts no more than chance,", "it does not follow the content"),
+    None: ("puts", "whether it follows the content cannot be told"),
+}
+"""What the re-ordered control says of a head that is above chance, not above it, or either."""
+
+
+def _by_content(result: Result, best: Head) -> Finding:
+    match = result.control[Kind.MATCH]
+    follows = above(match.intervals[best], match.chance)
+    verb, verdict = _BY_CONTENT[follows]
+    against = f"{match.chance:.2f} by chance and {_at_step_zero(result, result.control, Kind.MATCH, best)}"
     sentence = (
-        f"On held-out text {_label(head)} puts {interval:.2f} of its attention on tokens that followed an earlier "
-        f"copy, {'more than' if above else 'no more than'} the {measure.chance:.2f} of even attention"
-        f"{_rests(result, head)} (n = {measure.intervals.n} rows, {result.run}@{result.step})."
+        f"Where the second copy is re-ordered, {_label(best)} {verb} {match.intervals[best]:.2f} of its attention on "
+        f"the token after the earlier copy, against {against}: {verdict} {_source(result)}."
     )
-    return [Finding(sentence=sentence, found=above)]
+    return Finding(sentence=sentence, found=follows)
 
 
-def _rests(result: Result, head: tuple[int, int]) -> str:
-    """Where else its attention goes on text, if most of it goes to position 0."""
-    resting = 0.0 if result.text is None else float(result.text[Kind.FIRST].intervals.mean[head])
-    return f"; {resting:.2f} goes to position 0" if resting >= result.config.threshold else ""
+_ON_TEXT = {True: "more than", False: "no more than", None: "not told apart from"}
+"""How a share of attention on text compares with even attention."""
 
 
-def _comparisons(result: Result, kind: Kind, head: tuple[int, int]) -> str:
+def _on_text(result: Result, text: Reading, best: Head) -> Finding:
+    measure = text[Kind.INDUCTION]
+    more = above(measure.intervals[best], measure.chance)
+    sentence = (
+        f"On held-out text {_label(best)} puts {measure.intervals[best]:.2f} of its attention on tokens that followed "
+        f"an earlier copy, {_ON_TEXT[more]} the {measure.chance:.2f} of even attention"
+        f"{_rests(text, best, result.config.threshold)} ({_at_step_zero(result, text, Kind.INDUCTION, best)}; "
+        f"{_facts(result, measure.intervals.n, 'rows')})."
+    )
+    return Finding(sentence=sentence, found=more)
+
+
+def _rests(text: Reading, best: Head, threshold: float) -> str:
+    """Where else its attention goes on text, if much of it goes to position 0."""
+    resting = float(text[Kind.FIRST].intervals.mean[best])
+    return f"; {resting:.2f} goes to position 0" if resting >= threshold else ""
+
+
+def _comparisons(result: Result, kind: Kind, best: Head) -> str:
     parts = [f"{result.headline[kind].chance:.2f} by chance"]
     if kind in BY_CONTENT:
-        parts.append(
-            f"{float(result.control[kind].intervals.mean[head]):.2f} at that distance in the re-ordered control"
-        )
-    if result.at_step_zero is not None:
-        first = result.at_step_zero[result.readings.index(result.headline)]
-        parts.append(f"{float(first[kind].intervals.mean[head]):.2f} at step 0")
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+        there = float(result.control[kind].intervals.mean[best])
+        parts.append(f"{there:.2f} at that distance in the re-ordered control")
+    return f"{', '.join(parts)} and {_at_step_zero(result, result.headline, kind, best)}"
+
+
+def _at_step_zero(result: Result, reading: Reading, kind: Kind, best: Head) -> str:
+    """The same score at step 0, or why it is missing."""
+    first = result.first(reading)
+    if first is not None and kind in first:
+        return f"{float(first[kind].intervals.mean[best]):.2f} at step 0"
+    return "nothing earlier, this being step 0" if result.step == 0 else "no step 0, which the run did not keep"
 
 
 def _period(result: Result) -> str:
@@ -125,8 +153,12 @@ def _period(result: Result) -> str:
 
 
 def _source(result: Result) -> str:
-    n, level, seed = result.headline.n_sequences, result.config.level, result.config.seed
-    return f"(n = {n} sequences, {level:.0%} bootstrap, seed {seed}, {result.run}@{result.step})"
+    return f"({_facts(result, result.headline.n_sequences, 'sequences')})"
+
+
+def _facts(result: Result, n: int, unit: str) -> str:
+    level, seed = result.config.level, result.config.seed
+    return f"n = {n} {unit}, {level:.0%} bootstrap, seed {seed}, {result.run}@{result.step}"
 
 
 def _count(n: int, name: str) -> str:
@@ -136,10 +168,10 @@ def _count(n: int, name: str) -> str:
     return f"{n} {plural}"
 
 
-def _listed(heads: Sequence[tuple[int, int]]) -> str:
-    names = [_label(head) for head in heads[:6]]
+def _listed(heads: Sequence[Head]) -> str:
+    names = [_label(each) for each in heads[:6]]
     return ", ".join(names) + (f" and {len(heads) - 6} more" if len(heads) > 6 else "")
 
 
-def _label(head: tuple[int, int]) -> str:
-    return f"L{head[0]}H{head[1]}"
+def _label(place: Head) -> str:
+    return head(*place).label

@@ -3,7 +3,8 @@
 Every head is replaced by zero and by its mean, one at a time. Then the induction heads, and the top previous-token
 head, are replaced together; they are found by a stated rule on sequences of their own, so that no head is judged on
 what singled it out. A set's harm stands beside that of layer-matched random sets, its harm on text with nothing to
-copy, and its harm at step 0. Repeated tokens have a period that training never showed.
+copy, and its harm at step 0. Repeated tokens have the period at which the run is judged, one that training did not show
+where there is any.
 
 Harm is ablated minus clean loss in nats, paired by sequence; its share is of what the model gains over token
 frequencies. Sources: Olsson et al. 2022 (ablating induction heads); Michel et al. 2019 (one head at a time); Shi et al.
@@ -14,165 +15,57 @@ ablated model would do if it were trained again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
+from analyses.checkpoints import first_checkpoint, first_checkpoint_file, held_out_file
+from analyses.head_ablation_figure import draw
+from analyses.head_ablation_result import INTERVENTIONS, SHOWN, Alone, Config, Result, SetAblation, SingleHeads
 from analyses.registry import Finding, Progress
 from interp.controls import Head
-from interp.effects import AblationEffect, OutcomeEffect, effect_of, effects_on
+from interp.effects import OutcomeEffect, effect_of, effects_on
 from interp.harm import Counted, Harms
-from interp.head_roles import HeadRoles, RoleRule, find_head_roles
-from interp.outcomes import share_of_scale
+from interp.head_roles import HeadRoles, find_head_roles
 from interp.places import Intervention, Place, head
-from interp.stats import Interval, Intervals, bootstrap_mean, bootstrap_means, holm, sign_flip_ps
+from interp.stats import bootstrap_mean, bootstrap_means, holm, sign_flip_ps
 from interp.trials import Bench, Trial, copy_task, text_trial
-from model.errors import ConfigError
+from model.lab import Lab
 
-if TYPE_CHECKING:
-    from model.lab import Lab
+__all__ = [
+    "INTERVENTIONS", "QUESTION", "Config", "Result", "SetAblation", "SingleHeads", "figure", "findings", "inputs",
+    "run", "table",
+]  # fmt: skip
 
 QUESTION = "Which heads does the model lean on to copy, and are the induction heads among them?"
-
-INTERVENTIONS = (Intervention.MEAN, Intervention.ZERO)
-"""What stands in a head's place; claims are made on the mean, zero is shown beside it."""
-
-SHOWN = ("copy_loss", "text_loss", "new_token_loss")
-"""The outcomes on which every head is tried alone."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Config:
-    """What is varied."""
-
-    n_sequences: int = 64
-    """Sequences of each kind, at most; a run may keep less held-out text."""
-    period: int | None = None
-    """Period of the repeated tokens; left out, one that training never showed."""
-    n_controls: int = 100
-    """Layer-matched sets for each set, at most; all, where so few exist."""
-    rule: RoleRule = field(default_factory=RoleRule)
-    """What makes an induction head or a previous-token head."""
-    floor: float = 0.05
-    """Harm in nats below which nothing is claimed."""
-    alpha: float = 0.05
-    """Level of the claims about single heads, after Holm's correction."""
-    seed: int = 0
-    """Draws the sequences, the resamples and the control sets."""
-
-    def __post_init__(self) -> None:
-        if self.n_sequences < 2 or self.n_controls < 1:
-            raise ConfigError(
-                f"n_sequences={self.n_sequences}, n_controls={self.n_controls} are too few; take at least 2 and 1."
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SingleHeads:
-    """Every head ablated alone, on one outcome."""
-
-    outcome: str
-    meaning: str
-    clean: float
-    """Mean loss of the intact model, in nats."""
-    scale: float
-    """Loss of a model that knows token frequencies only, in nats."""
-    harm: Intervals
-    """Ablated minus clean loss in nats, [intervention, layer, head], in the order of INTERVENTIONS."""
-    p: Float[Tensor, "intervention layer head"]
-    """Two-sided sign-flip p, Holm-corrected over the heads of each intervention."""
-
-    def share(self, intervention: int, layer: int, index: int) -> float | None:
-        """The harm as a share of what the intact model gains over token frequencies."""
-        return share_of_scale(float(self.harm.mean[intervention, layer, index]), self.clean, self.scale)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetAblation:
-    """Heads of one role ablated together."""
-
-    role: str
-    """"induction" or "previous-token"."""
-    heads: tuple[str, ...]
-    intervention: Intervention
-    effect: AblationEffect
-    """On every outcome, with layer-matched sets on copying."""
-    at_step_zero: OutcomeEffect | None
-    """The same heads' effect on copying at step 0; None if this is step 0, or the run kept none."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """What ablating heads costs at one checkpoint."""
-
-    config: Config
-    run: str
-    step: int
-    tokens_seen: int
-    period: int
-    """Period of the repeated tokens."""
-    copying: Interval
-    """First-copy minus second-copy loss of the intact model, in nats: what copying earns."""
-    singles: tuple[SingleHeads, ...]
-    """One for each of SHOWN."""
-    discovery: HeadRoles
-    """Scores on the discovery sequences, and the heads that pass the rule there."""
-    confirmation: HeadRoles
-    """The same on the sequences on which heads are ablated."""
-    sets: tuple[SetAblation, ...]
-    """For each role that some head has, one for each intervention."""
-
-    def single(self, outcome: str) -> SingleHeads:
-        """Every head alone, on the outcome called `outcome`."""
-        return next(single for single in self.singles if single.outcome == outcome)
-
-    def set_of(self, role: str, intervention: Intervention = Intervention.MEAN) -> SetAblation | None:
-        """The set of one role; None if no head has it."""
-        return next((each for each in self.sets if (each.role, each.intervention) == (role, intervention)), None)
-
-    @property
-    def n_layers(self) -> int:
-        """Layers of the model."""
-        return self.discovery.induction.shape[0]
-
-    @property
-    def n_heads(self) -> int:
-        """Heads of each layer."""
-        return self.discovery.induction.shape[1]
 
 
 @torch.no_grad()
 def run(subject: Lab, config: Config, *, progress: Progress | None = None) -> Result:
-    """Ablate every head alone and the found heads together, on an opened checkpoint."""
+    """Ablate every head alone and the found heads together, on an opened checkpoint and on the run's step 0."""
     task = copy_task(subject, n_sequences=config.n_sequences, seed=config.seed, period=config.period)
     trials = (task.trial, text_trial(subject, n_sequences=config.n_sequences, seed=config.seed))
-    bench = Bench.of(subject, trials, _heads(subject))
     discovery, confirmation = (
         find_head_roles(subject.gpt, tokens, period=task.period, rule=config.rule, seed=config.seed)
         for tokens in (task.discovery, task.trial.measured)
     )
-    ablations = [[place] for each in INTERVENTIONS for place in _heads(subject, each)]
-    harms = [bench.harms(trial, ablations, _counted(progress, f"every head, {trial.kind}")) for trial in trials]
-    first, second = harms[0].clean[:, 1], harms[0].clean[:, 0]
+    bench, first = Bench.of(subject, trials, _heads(subject)), first_checkpoint(subject)
+    before = None if first is None else Bench.of(first, trials, _heads(first))
+    alone = _alone(subject, bench, config, progress)
     return Result(
         config=config,
         run=subject.name,
         step=subject.step,
         tokens_seen=subject.tokens_seen,
         period=task.period,
-        copying=bootstrap_mean(first - second, seed=config.seed),
-        singles=tuple(
-            single
-            for trial, found in zip(trials, harms, strict=True)
-            for single in _singles(subject, trial, found, config)
-        ),
+        copying=alone.copying,
+        singles=alone.singles,
         discovery=discovery,
         confirmation=confirmation,
-        sets=tuple(_sets(subject, bench, discovery, config, progress)),
+        sets=tuple(_sets(bench, before, discovery, config, progress)),
+        at_step_zero=None if first is None or before is None else _alone(first, before, config, progress),
     )
 
 
@@ -183,8 +76,6 @@ def table(result: Result) -> pd.DataFrame:
 
 def figure(result: Result) -> Any:
     """Every head's harm with its interval, a map of the harms, and the sets beside their controls."""
-    from analyses.head_ablation_figure import draw
-
     return draw(result)
 
 
@@ -195,10 +86,30 @@ def findings(result: Result) -> list[Finding]:
     return sentences(result)
 
 
+def inputs(subject: Lab, config: Config) -> list[Path]:
+    """What is read beside the checkpoint: step 0 and the held-out rows."""
+    return [first_checkpoint_file(subject), held_out_file(subject)]
+
+
 def _heads(lab: Lab, intervention: Intervention = Intervention.MEAN) -> list[Place]:
     """Every head, layer by layer."""
     config = lab.config
     return [head(layer, index, intervention) for layer in range(config.n_layers) for index in range(config.n_heads)]
+
+
+def _alone(lab: Lab, bench: Bench, config: Config, progress: Progress | None) -> Alone:
+    """Every head ablated by itself, on every trial of a bench of which the first is the copying task."""
+    ablations = [[place] for each in INTERVENTIONS for place in _heads(lab, each)]
+    harms = [
+        bench.harms(trial, ablations, _counted(progress, f"every head at step {lab.step}, {trial.kind}"))
+        for trial in bench.trials
+    ]
+    first, second = harms[0].clean[:, 1], harms[0].clean[:, 0]
+    singles = (_singles(lab, trial, found, config) for trial, found in zip(bench.trials, harms, strict=True))
+    return Alone(
+        copying=bootstrap_mean(first - second, seed=config.seed),
+        singles=tuple(single for of_trial in singles for single in of_trial),
+    )
 
 
 def _singles(lab: Lab, trial: Trial, harms: Harms, config: Config) -> Iterator[SingleHeads]:
@@ -218,10 +129,10 @@ def _singles(lab: Lab, trial: Trial, harms: Harms, config: Config) -> Iterator[S
         )
 
 
-def _sets(lab: Lab, bench: Bench, roles: HeadRoles, config: Config, progress: Progress | None) -> Iterator[SetAblation]:
-    """The heads of each role together, under each intervention."""
-    first = _first_checkpoint(lab)
-    before = None if first is None else Bench.of(first, bench.trials, _heads(first))
+def _sets(
+    bench: Bench, before: Bench | None, roles: HeadRoles, config: Config, progress: Progress | None
+) -> Iterator[SetAblation]:
+    """The heads of each role together, under each intervention; `before` is the bench of step 0."""
     previous = () if roles.previous_head is None else (roles.previous_head,)
     for role, heads in (("induction", roles.induction_heads), ("previous-token", previous)):
         for intervention in INTERVENTIONS if heads else ():
@@ -247,22 +158,13 @@ def _copy_effect(bench: Bench, places: Sequence[Place], config: Config) -> Outco
     return effects_on(trial, bench.harms(trial, [places]), 0, seed=config.seed)[row]
 
 
-def _first_checkpoint(lab: Lab) -> Lab | None:
-    """The run at step 0, unless that is what is being studied or it was not kept."""
-    from model.checkpoint import checkpoint_steps
-    from model.lab import open_run
-
-    if lab.step == 0 or 0 not in checkpoint_steps(lab.path):
-        return None
-    return open_run(f"{lab.path}@0", device=lab.gpt.device)
-
-
 def _counted(progress: Progress | None, what: str) -> Counted | None:
     return None if progress is None else lambda done, total: progress(done, total, what)
 
 
 def _single_rows(result: Result) -> Iterator[dict[str, Any]]:
     for single in result.singles:
+        first = None if result.at_step_zero is None else result.at_step_zero.single(single.outcome)
         for number, intervention in enumerate(INTERVENTIONS):
             for layer, index in _grid(result):
                 cell = single.harm[number, layer, index]
@@ -271,6 +173,7 @@ def _single_rows(result: Result) -> Iterator[dict[str, Any]]:
                     "outcome": single.outcome, "clean": single.clean, "harm": cell.mean, "low": cell.low,
                     "high": cell.high, "share": single.share(number, layer, index),
                     "p": float(single.p[number, layer, index]), "n": cell.n,
+                    "step_0": None if first is None else float(first.harm.mean[number, layer, index]),
                 }  # fmt: skip
 
 

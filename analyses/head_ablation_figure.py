@@ -1,8 +1,8 @@
 """The picture of head ablation: each head's harm with its interval, maps of the harms, sets beside their controls.
 
 Above, the heads that cost copying most, each replaced by its mean (full dot) and by zero (open). Beside them the same
-harms as maps, for copying, for text, and for text with nothing to copy, on one colour scale, so that what is special to
-copying is seen. Below, the heads of a role ablated together, and one tick for every layer-matched set.
+harms as maps, for copying, for held-out rows, and where those hold nothing to copy, on one colour scale, so that what
+is special to copying is seen. Below, the heads of a role ablated together, and one tick for every layer-matched set.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import altair as alt
 import pandas as pd
 
 from analyses.figures import CATEGORIES, INK, QUIET, caption, diverging
-from analyses.head_ablation import INTERVENTIONS, Result, SetAblation
+from analyses.head_ablation_result import INTERVENTIONS, Result, SetAblation
 from interp.places import Intervention, head
 from interp.stats import Interval
 from interp.wording import with_interval
 
 _MEAN = INTERVENTIONS.index(Intervention.MEAN)
 _ROLES = ("induction head", "previous-token head", "other head")
-_MAPS = {"copy_loss": "copying", "text_loss": "text", "new_token_loss": "text, nothing to copy"}
+_MAPS = {"copy_loss": "copying", "text_loss": "held-out rows", "new_token_loss": "held-out, nothing to copy"}
 _TOP = 16
 _MOST_READABLE_HEADS = 12
 _NOTE = 58
@@ -65,13 +65,15 @@ def _role_of(result: Result, layer: int, index: int) -> str:
 
 def ranking_rows(result: Result) -> pd.DataFrame:
     """One row for each of the costliest heads and each intervention, the costliest by its mean first."""
-    harm = result.single("copy_loss").harm
+    harm, first = result.single("copy_loss").harm, result.at_step_zero
+    before = None if first is None else first.single("copy_loss").harm.mean
     order = harm.mean[_MEAN].flatten().argsort(descending=True)[:_TOP].tolist()
     return pd.DataFrame(
         [
             {
                 "head": head(layer, index).label, "role": _role_of(result, layer, index), "by": intervention.value,
                 "harm": cell.mean, "low": cell.low, "high": cell.high, "interval": f"{cell:.3f}",
+                "step_0": None if before is None else float(before[number, layer, index]),
             }
             for layer, index in (divmod(place, result.n_heads) for place in order)
             for number, intervention in enumerate(INTERVENTIONS)
@@ -102,14 +104,20 @@ def _ranking(result: Result) -> Any:
     )
     zero = alt.Chart(pd.DataFrame({"harm": [0.0]})).mark_rule(color=QUIET, strokeDash=[3, 3]).encode(x="harm:Q")
     whiskers = base.mark_rule(strokeWidth=1.6).encode(x="low:Q", x2="high:Q")
+    start = [] if result.at_step_zero is None else [_at_start(base)]
     shown = f"the {len(rows) // 2} costliest" if result.n_layers * result.n_heads > _TOP else "all heads"
-    return alt.layer(zero, whiskers, *dots).properties(
+    marks = f"full: mean, open: zero{', bar: step 0' if start else ''}; dashed: no harm"
+    return alt.layer(zero, *start, whiskers, *dots).properties(
         width=250,
         height=18 * (len(rows) // 2),
-        title=alt.TitleParams(
-            "One head at a time", subtitle=f"{shown}; full: mean, open: zero; dashed: no harm", fontSize=12
-        ),
+        title=alt.TitleParams("One head at a time", subtitle=f"{shown}; {marks}", fontSize=12),
     )
+
+
+def _at_start(base: alt.Chart) -> alt.Chart:
+    """A short bar at the harm of the same head at step 0."""
+    bar = base.mark_tick(thickness=2, size=7, opacity=0.9)
+    return bar.encode(x=alt.X("step_0:Q", title="harm to copying, alone (nats)"), color=alt.value(QUIET))
 
 
 def map_rows(result: Result) -> pd.DataFrame:
@@ -182,7 +190,7 @@ def _axis(letter: str, n: int, cell: int) -> alt.Axis:
     )
 
 
-_LANES = ("copying", "copying, at step 0", "text", "text, nothing to copy")
+_LANES = ("copying", "copying, at step 0", "held-out rows", "held-out, nothing to copy")
 _LANE_COLOURS = (CATEGORIES[4], CATEGORIES[1], CATEGORIES[0], CATEGORIES[2])
 
 

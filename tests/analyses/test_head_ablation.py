@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +16,12 @@ from analyses import head_ablation
 from analyses.head_ablation import Config, Result
 from analyses.head_ablation_figure import control_rows, draw, map_rows, ranking_rows, set_rows
 from analyses.records import decode, encode, same
+from analyses.registry import Finding
 from analyses.study import run_study
+from interp.effects import Control
 from interp.head_roles import RoleRule
 from interp.places import Intervention
+from interp.stats import Interval
 from model import GPT
 from model.config import Norm
 from model.errors import ConfigError
@@ -71,7 +76,8 @@ def test_every_finding_on_the_planted_circuit_is_affirmed_with_its_numbers(resul
     induction = found[2].sentence
     assert "the induction head L1H2 replaced by the mean" in induction
     assert "all 3 other sets with as many heads in each layer" in induction
-    assert "p = 0.25, the smallest that so few sets allow" in induction
+    assert "p = 0.25; 3 allow no p below 0.25, too few to decide at 0.05" in induction
+    assert "The effect is larger than that of all 3 matched sets, but so few sets cannot decide at 0.05" in induction
     assert "at step 0 the same cost 0.00 nats" in induction
 
 
@@ -99,7 +105,7 @@ def test_a_random_model_whose_heads_pass_a_lax_rule_is_still_denied(tmp_path: Pa
     found = head_ablation.findings(result)
     assert not any(finding.found for finding in found)
     assert "no other set has as many heads in each layer" in found[2].sentence  # every head passes: nothing to match
-    assert "the model does not copy, so this is no evidence" in found[2].sentence
+    assert "the model is not shown to copy, so this is no evidence" in found[2].sentence
     draw(result)
 
 
@@ -125,7 +131,89 @@ def test_a_set_that_costs_no_more_than_other_sets_is_not_credited(result: Result
     doubted = replace(induction, effect=replace(induction.effect, control=control))
     finding = head_ablation.findings(replace(result, sets=(doubted, *result.sets[1:])))[2]
     assert not finding.found
-    assert "Other sets cost as much, so the effect is not special to this head." in finding.sentence
+    assert "Other sets cost as much, so the effect is not shown to be special to this head." in finding.sentence
+
+
+def doctored(result: Result, harm: Interval, control: Control | None = None) -> Finding:
+    """What is said of the induction head with another harm to copying, and another control."""
+    induction = result.sets[0]
+    outcomes = tuple(
+        replace(each, harm=harm) if each.name == "copy_loss" else each for each in induction.effect.outcomes
+    )
+    effect = replace(induction.effect, outcomes=outcomes, control=control or induction.effect.control)
+    return head_ablation.findings(replace(result, sets=(replace(induction, effect=effect), *result.sets[1:])))[2]
+
+
+def interval(mean: float, low: float, high: float) -> Interval:
+    return Interval(mean=mean, low=low, high=high, n=16, level=0.95, method="bca")
+
+
+@pytest.mark.parametrize(
+    ("harm", "found", "said"),
+    [
+        (interval(0.3, -0.1, 0.7), None, "So it is not shown that copying rests on this head."),
+        (interval(0.0, -0.01, 0.01), False, "So copying does not rest on this head."),
+        (interval(-0.3, -0.4, -0.2), False, "So copying does not rest on this head."),
+    ],
+)
+def test_an_interval_that_leaves_it_open_is_no_evidence_that_a_head_does_not_matter(
+    result: Result, harm: Interval, found: bool | None, said: str
+):
+    finding = doctored(result, harm)
+    assert finding.found is found
+    assert said in finding.sentence
+
+
+def test_copying_that_the_interval_leaves_open_is_neither_affirmed_nor_denied(result: Result):
+    for copying, found, said in (
+        (interval(0.4, -0.1, 0.9), None, "That the model copies is not shown: "),
+        (interval(0.0, -0.01, 0.01), False, "The model does not copy: "),
+    ):
+        first, second, third, *_ = head_ablation.findings(replace(result, copying=copying))
+        assert first.sentence.startswith(said)
+        assert (first.found, second.found, third.found) == (found, found, found)
+
+
+def test_many_matched_sets_decide_and_no_set_at_all_is_said(result: Result):
+    known = result.sets[0].effect.control
+    many = replace(known, harm=torch.zeros(40), shared=torch.zeros(40, dtype=torch.long), n_possible=40, p=1 / 41)
+    decided = doctored(result, result.sets[0].effect.harm, many)
+    assert decided.found
+    assert "(p = 0.0244, the smallest that 40 allow)" in decided.sentence
+    assert "cannot decide" not in decided.sentence
+    none = replace(many, harm=torch.zeros(0), shared=torch.zeros(0, dtype=torch.long), n_possible=0, p=None, note="no")
+    bare = doctored(result, result.sets[0].effect.harm, none)
+    assert bare.sentence.endswith("Without a control, that the effect is special to this head is not shown.")
+
+
+def test_at_too_short_a_period_the_rule_is_not_said_to_have_found_nothing(tmp_path: Path):
+    result = head_ablation.run(planted_lab(tmp_path / "short"), replace(CONFIG, period=5))
+    finding = head_ablation.findings(result)[2]
+    assert finding.found is None
+    assert finding.sentence.startswith("Whether a head is an induction head cannot be told at so short a period")
+    assert "the highest score is 1.00, of L1H2" in finding.sentence
+
+
+def test_head_ablation_and_attention_patterns_decide_at_the_same_period(tmp_path: Path):
+    from analyses import attention_patterns
+
+    lab = planted_lab(tmp_path / "told", copy_period=16)
+    scores = attention_patterns.run(lab, attention_patterns.Config(n_sequences=4, n_text=4, n_resamples=100))
+    ablations = head_ablation.run(lab, replace(CONFIG, n_sequences=4))
+    assert (scores.headline.period, scores.control.period, ablations.period) == (16, 16, 16)
+    shown = [each.period for each in scores.readings if each.stimulus.value == "repeats"]
+    assert shown == [8, 16, 19]
+
+
+def test_a_run_without_text_is_studied_and_its_rows_are_not_called_text(tmp_path: Path):
+    from analyses import attention_patterns
+
+    lab = planted_lab(tmp_path / "repeats", is_text=False)
+    said = " ".join(finding.sentence for finding in head_ablation.findings(head_ablation.run(lab, CONFIG)))
+    assert "loss on held-out repeats" in said
+    assert "text" not in said
+    scores = attention_patterns.run(lab, attention_patterns.Config(n_sequences=4, n_text=4, n_resamples=100))
+    assert scores.text is None
 
 
 def test_a_set_without_an_effect_is_not_credited(result: Result):
@@ -204,9 +292,36 @@ def test_zero_and_mean_agree_in_sign_where_it_matters(result: Result):
     assert torch.equal(harm.sign()[0] * large[0], harm.sign()[1] * large[0])
 
 
-def test_too_few_sequences_are_refused():
-    with pytest.raises(ConfigError, match="n_sequences=1, n_controls=100 are too few"):
-        Config(n_sequences=1)
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"n_sequences": 1}, "n_sequences=1 is not allowed; give a number of at least 2"),
+        ({"n_controls": 0}, "n_controls=0 is not allowed"),
+        ({"period": 1}, "period=1 is not allowed; give a number of at least 2"),
+        ({"floor": math.nan}, "floor=nan is not allowed"),
+        ({"alpha": 1.5}, "alpha=1.5 is not allowed; give a number between 0 and 1"),
+        ({"seed": -1}, "seed=-1 is not allowed"),
+        ({"rule": RoleRule(least_score=math.nan)}, "rule.least_score=nan is not allowed; give a number from 0 to 1"),
+        ({"rule": RoleRule(times_chance=-1.0)}, "rule.times_chance=-1.0 is not allowed"),
+    ],
+)
+def test_a_config_that_cannot_be_run_is_refused_before_it_runs(changes: dict[str, Any], sentence: str):
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        Config(**changes)
+
+
+def test_copying_and_every_single_head_stand_beside_step_0(lab: Lab, result: Result):
+    alone = result.at_step_zero
+    assert alone is not None
+    first = head_ablation.run(planted_lab(lab.path.parent / "start", step=0), CONFIG)
+    assert first.at_step_zero is None
+    assert alone.copying == first.copying
+    for outcome in ("copy_loss", "text_loss", "new_token_loss"):
+        assert torch.equal(alone.single(outcome).harm.mean, first.single(outcome).harm.mean)
+    rows = head_ablation.table(result)
+    assert rows.loc[rows["what"] == "head", "step_0"].notna().all()
+    assert ranking_rows(result)["step_0"].abs().max() < 0.05
+    assert ranking_rows(first)["step_0"].isna().all()
 
 
 def test_the_sets_hold_both_interventions_and_the_claim_is_on_the_mean(result: Result):
