@@ -40,7 +40,7 @@ dashboard: $(VENV)/.core  ## look at the runs in a browser (ROOT=runs)
 	@$(BIN)/cutaway dashboard $(ROOT) $(ARGS)
 
 test: $(VENV)/.dev  ## the suite; under 8 minutes on two cores
-	$(BIN)/python -m pytest -q $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadfile $(ARGS)
 
 test-slow: $(VENV)/.dev  ## what takes longer, or compares with other people's libraries
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
