@@ -22,6 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.places import Intervention, Place, resolve_places
+from interp.requirements import require_deterministic
 from model.errors import InputError
 from model.hooks import Hook, HookFunction
 from model.sites import Tap
@@ -82,8 +83,9 @@ def mean_activations(
 ) -> Means:
     """Average what `places` (default: every head and memory) hold over the sequences of `tokens`, at each position.
 
-    `source` says in words what the tokens are. Sums run in fp64.
+    `source` says in words what the tokens are. Sums run in fp64. Refuses active dropout.
     """
+    require_deterministic(gpt)
     if tokens.ndim != 2 or not len(tokens):
         raise InputError(f"means need tokens [batch, pos] with at least one sequence; got shape {tuple(tokens.shape)}.")
     sites = sites_of(gpt) if places is None else sorted({site_of(place) for place in places})

@@ -52,29 +52,20 @@ class MatchedSets:
 
 
 def matched_head_sets(
-    heads: Collection[Head],
-    n_layers: int,
-    n_heads: int,
-    limit: int = 200,
-    seed: int = 0,
-    exclude: Collection[Head] = (),
+    heads: Collection[Head], n_layers: int, n_heads: int, limit: int = 200, seed: int = 0
 ) -> MatchedSets:
     """Other sets with as many heads per layer as `heads`: all of them where `limit` allows, else distinct random ones.
 
-    A control may share heads with the claimed set (a permutation test needs that) but is never equal to it; heads in
-    `exclude` are in no control, so `exclude=heads` makes the controls disjoint.
+    A control may share heads with the claimed set (a permutation test needs that) but is never equal to it.
     """
     claimed = _checked_heads(heads, n_layers, n_heads)
     counts = Counter(layer for layer, _ in claimed)
-    barred = set(exclude)
-    free = {layer: [(layer, h) for h in range(n_heads) if (layer, h) not in barred] for layer in sorted(counts)}
-    possible = math.prod(math.comb(len(free[layer]), counts[layer]) for layer in free)
-    n_possible = possible - (1 if possible and not barred & set(claimed) else 0)
+    n_possible = math.prod(math.comb(n_heads, count) for count in counts.values()) - 1
     if n_possible <= limit:
-        parts = (itertools.combinations(free[layer], counts[layer]) for layer in free)
+        parts = (itertools.combinations(_heads_of(layer, n_heads), counts[layer]) for layer in sorted(counts))
         sets = (tuple(itertools.chain(*part)) for part in itertools.product(*parts))
         return MatchedSets(tuple(each for each in sets if each != claimed), n_possible)
-    return MatchedSets(_drawn_sets(free, counts, claimed, limit, seed), n_possible)
+    return MatchedSets(_drawn_sets(claimed, n_heads, limit, seed), n_possible)
 
 
 def control_p(observed: float, controls: Sequence[float] | Float[Tensor, " n"]) -> float:
@@ -95,14 +86,18 @@ def _checked_heads(heads: Collection[Head], n_layers: int, n_heads: int) -> tupl
     return tuple(sorted(set(heads)))
 
 
-def _drawn_sets(
-    free: dict[int, list[Head]], counts: Counter[int], claimed: tuple[Head, ...], limit: int, seed: int
-) -> tuple[tuple[Head, ...], ...]:
+def _heads_of(layer: int, n_heads: int) -> list[Head]:
+    return [(layer, head) for head in range(n_heads)]
+
+
+def _drawn_sets(claimed: tuple[Head, ...], n_heads: int, limit: int, seed: int) -> tuple[tuple[Head, ...], ...]:
     """`limit` distinct random sets; there are more than that, so drawing until enough are found ends."""
+    counts = Counter(layer for layer, _ in claimed)
     chance = random.Random(seed)
     found: dict[tuple[Head, ...], None] = {}
     while len(found) < limit:
-        chosen = tuple(sorted(itertools.chain(*(chance.sample(free[layer], counts[layer]) for layer in free))))
+        parts = (chance.sample(_heads_of(layer, n_heads), count) for layer, count in sorted(counts.items()))
+        chosen = tuple(sorted(itertools.chain(*parts)))
         if chosen != claimed:
             found[chosen] = None
     return tuple(found)

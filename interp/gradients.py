@@ -21,14 +21,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.stats import Interval
+from interp.requirements import require_deterministic
+from interp.stats import Interval, ols_slope, over_seeds
 from model.sites import Site, Tap
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ def stream_sites(gpt: GPT) -> list[Site]:
 
 
 def gradient_norms(gpt: GPT, tokens: Int[Tensor, "batch pos"]) -> GradientNorms:
-    """Gradient norms of the mean loss on `tokens`; parameters' .grad stays as it is."""
+    """Gradient norms of the mean loss on `tokens`; parameters' .grad stays as it is. Refuses active dropout."""
+    require_deterministic(gpt)
     places: dict[str, Tensor] = {}
 
     def keep(x: Tensor, hook: Hook) -> Tensor:
@@ -113,17 +114,6 @@ def _per_token(gpt: GPT, coefficients: Tensor, arriving: Tensor) -> float:
     return math.sqrt(n_predicted * float(squares.sum()))  # each token's share of the mean loss is 1 / n_predicted
 
 
-def ols_slope(x: Sequence[float], y: Float[Tensor, "*axes point"]) -> Float[Tensor, "*axes"]:
-    """Least-squares slope of y on x, along the last axis.
-
-    >>> ols_slope([0.0, 1.0, 2.0], torch.tensor([[1.0, 3.0, 5.0]])).tolist()
-    [2.0]
-    """
-    centred = torch.tensor(x, dtype=torch.float64)
-    centred = centred - centred.mean()
-    return ((y.double() * centred).sum(-1) / centred.square().sum()).to(y.dtype)
-
-
 def layer_slope(norms: Float[Tensor, "seed layer"]) -> Interval:
     """Slope of ln(norm) on the layer, with its interval over seeds: 0.1 is about ten percent more per layer."""
     return over_seeds(layer_slopes(norms))
@@ -137,52 +127,6 @@ def layer_slopes(norms: Float[Tensor, "seed layer"]) -> Float[Tensor, " seed"]:
 def depth_exponent(depths: Sequence[int], norms: Float[Tensor, "seed depth"]) -> Interval:
     """The a of norm ~ depth^a, with its interval over seeds: by Xiong's theorem 1, 0 for post-norm and -1/2 for pre."""
     return over_seeds(ols_slope([math.log(depth) for depth in depths], norms.double().log()))
-
-
-def linear_fit(y: Float[Tensor, "seed point"]) -> tuple[Interval, float]:
-    """Slope of y on 0, 1, 2, ... with its interval over seeds, and R^2 of a line through the mean over seeds."""
-    mean = y.double().mean(dim=0)
-    x = torch.arange(y.shape[1], dtype=torch.float64)
-    line = mean.mean() + ols_slope(x.tolist(), mean) * (x - x.mean())
-    spread = (mean - mean.mean()).square().sum()
-    r_squared = 1.0 - float((mean - line).square().sum() / spread) if spread > 0 else float("nan")
-    return over_seeds(ols_slope(x.tolist(), y)), r_squared
-
-
-def over_seeds(values: Float[Tensor, " seed"], level: float = 0.95) -> Interval:
-    """Mean over seeds with Student's interval; without ends (infinite) where there is only one seed."""
-    n = len(values)
-    mean = float(values.double().mean())
-    half = math.inf
-    if n > 1:
-        half = student_quantile(0.5 + level / 2, n - 1) * float(values.double().std()) / math.sqrt(n)
-    return Interval(mean=mean, low=mean - half, high=mean + half, n=n, level=level, method="Student's t over seeds")
-
-
-@cache
-def student_quantile(share: float, freedom: int) -> float:
-    """Quantile of Student's distribution, by bisection of its closed form (Abramowitz & Stegun 26.7.3 and 26.7.4).
-
-    >>> round(student_quantile(0.975, 4), 3)
-    2.776
-    """
-    low, high = 0.0, 1e6
-    for _ in range(64):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _student_below(middle, freedom) < share else (low, middle)
-    return high
-
-
-def _student_below(t: float, freedom: int) -> float:
-    """P(T <= t) for t >= 0."""
-    angle = math.atan(t / math.sqrt(freedom))
-    odd = freedom % 2
-    term, total = (math.cos(angle), 0.0) if odd else (1.0, 0.0)
-    for k in range(1 + odd, freedom, 2):
-        total += term
-        term *= math.cos(angle) ** 2 * k / (k + 1)
-    inside = 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
-    return 0.5 + inside / 2
 
 
 def _sum_of_squares(x: Tensor) -> float:

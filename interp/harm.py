@@ -16,9 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.ablation import Edits, Means, hooks_for
-from interp.outcomes import Outcome, fitting_batch, require_next_token
+from interp.outcomes import Outcome, fitting_batch
 from interp.places import Intervention, Place, resolve_places
-from model.errors import InputError
+from interp.requirements import require_deterministic, require_next_token
 from model.sites import Tap
 
 if TYPE_CHECKING:
@@ -78,14 +78,6 @@ def measure_harms(
             torch.stack(rows, dim=1) if rows else torch.empty(len(batch), 0, len(outcomes), dtype=torch.float64)
         )
     return Harms(clean=torch.cat(clean), ablated=torch.cat(ablated))
-
-
-def require_deterministic(gpt: GPT) -> None:
-    """Refuse to compare runs of a model whose dropout is on."""
-    if gpt.training and gpt.config.dropout > 0:
-        raise InputError(
-            f"the model trains with dropout={gpt.config.dropout}, so runs differ by chance; call gpt.eval()."
-        )
 
 
 _Prepared = tuple[int, Edits]

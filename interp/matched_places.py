@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from interp.controls import MatchedSets, matched_head_sets
 from interp.places import Place, PlaceKind
 from model.config import GPTConfig
+from model.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,10 @@ class MatchedPlaces:
 
 def matched_places(places: Sequence[Place], config: GPTConfig, *, limit: int, seed: int) -> MatchedPlaces:
     """At most `limit` sets with as many heads (or memories) in each layer as `places`: all, where so few exist."""
+    if limit < 0:
+        raise InputError(f"n_controls={limit} is no number of matched sets; give 0 for no control, or more.")
+    if limit == 0:
+        return _none("no control: none was asked for (n_controls=0)")
     kinds = {place.kind for place in places}
     if kinds == {PlaceKind.HEAD}:
         return _matched(places, config.n_layers, config.n_heads, "heads", limit, seed)

@@ -24,7 +24,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from model.config import AttentionKind
 from model.errors import InputError, UnknownNameError, closest
 
 if TYPE_CHECKING:
@@ -49,7 +48,10 @@ class Outcome:
 
     def of_logits(self, logits: Float[Tensor, "batch pos d_vocab"], tokens: Tokens) -> Float[Tensor, " batch"]:
         """Mean loss of each sequence over the chosen targets, in nats."""
-        losses = token_losses(logits, tokens)
+        return self.of_losses(token_losses(logits, tokens), tokens)
+
+    def of_losses(self, losses: Float[Tensor, "batch target"], tokens: Tokens) -> Float[Tensor, " batch"]:
+        """The mean of each sequence's losses over the chosen targets."""
         chosen = self.targets(tokens)
         return (losses * chosen).sum(dim=1) / chosen.sum(dim=1)
 
@@ -157,45 +159,9 @@ def get_outcome(name: str, *, period: int) -> Outcome:
     return found[name]
 
 
-@torch.no_grad()
-def outcome_of(gpt: GPT, tokens: Tokens, outcome: Outcome, *, batch_size: int | None = None) -> Float[Tensor, " batch"]:
-    """The outcome of each sequence, in batches, on the CPU."""
-    require_next_token(gpt)
-    batches = tokens.to(gpt.device).split(batch_size or fitting_batch(gpt, tokens.shape[1]))
-    return torch.cat([outcome.of_logits(gpt(batch), batch).cpu() for batch in batches])
-
-
 def fitting_batch(gpt: GPT, n_pos: int) -> int:
     """How many sequences to run at once: at most 32, and fewer where their logits would pass 512 MB."""
     return max(1, min(32, _LOGITS // (n_pos * gpt.config.d_vocab)))
-
-
-def require_next_token(gpt: GPT) -> None:
-    """Refuse a model that sees the token it would have to predict."""
-    if gpt.config.attention is AttentionKind.BIDIRECTIONAL:
-        raise InputError(
-            "a bidirectional model sees the next token, so its next-token loss means nothing; use a causal model."
-        )
-
-
-def text_loss(gpt: GPT, tokens: Tokens) -> Float[Tensor, " batch"]:
-    """Mean next-token loss of each sequence, in nats."""
-    return outcome_of(gpt, tokens, TEXT)
-
-
-def new_token_loss(gpt: GPT, tokens: Tokens) -> Float[Tensor, " batch"]:
-    """Mean loss where the current token is new in its sequence, in nats: text without repeats."""
-    return outcome_of(gpt, tokens, NEW_TOKEN)
-
-
-def copy_loss(gpt: GPT, tokens: Tokens, period: int) -> Float[Tensor, " batch"]:
-    """Mean loss on the predictable part of the second copy, in nats."""
-    return outcome_of(gpt, tokens, copy_outcome(period))
-
-
-def first_copy_loss(gpt: GPT, tokens: Tokens, period: int) -> Float[Tensor, " batch"]:
-    """Mean loss on the first copy, in nats."""
-    return outcome_of(gpt, tokens, first_copy_outcome(period))
 
 
 def unigram_loss(tokens: Tokens, reference: Tokens, *, d_vocab: int, outcome: Outcome = TEXT) -> float:
@@ -204,8 +170,9 @@ def unigram_loss(tokens: Tokens, reference: Tokens, *, d_vocab: int, outcome: Ou
     Frequencies are those of the targets of `reference` (other sequences), with one added to each count.
     """
     counts = torch.bincount(reference[:, 1:].flatten().cpu(), minlength=d_vocab).double() + 1
-    logits = (counts / counts.sum()).log().expand(*tokens.shape, d_vocab)
-    return float(outcome.of_logits(logits, tokens.cpu()).mean())
+    surprise = -(counts / counts.sum()).log()
+    tokens = tokens.cpu()
+    return float(outcome.of_losses(surprise[tokens[:, 1:]], tokens).mean())
 
 
 def share_of_scale(effect: float, clean: float, scale: float) -> float | None:

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.requirements import require_causal_patterns, require_deterministic
 from interp.scores import Pattern, Score
-from model.errors import InputError
 from model.sites import Tap
 
 if TYPE_CHECKING:
@@ -41,13 +41,14 @@ def pattern_scores(
     """Every score of every head on every sequence, in float32 on the CPU; one forward pass for all scores.
 
     Args:
-        gpt: a model in eval mode (dropout would blur the patterns).
+        gpt: a causal model without active dropout, which would blur the patterns.
         tokens: sequences of one length.
         scores: functions of a layer's pattern and its tokens, by name.
         batch_size: sequences at a time; by default as many as keep one layer's pattern below 32 MB.
         progress: called with (sequences done, sequences).
     """
-    _check_eval(gpt)
+    require_deterministic(gpt)
+    require_causal_patterns(gpt)
     rows: dict[str, list[Tensor]] = {name: [] for name in scores}
     done = 0
     for batch in tokens.split(batch_size or _batch_size(gpt, tokens.shape[1])):
@@ -62,7 +63,7 @@ def pattern_scores(
 @torch.no_grad()
 def pattern_of(gpt: GPT, tokens: Int[Tensor, " pos"], layer: int, head: int) -> Float[Tensor, "query key"]:
     """One head's pattern on one sequence, on the CPU."""
-    _check_eval(gpt)
+    require_deterministic(gpt)
     name = str(Tap.PATTERN.at(layer))
     _, cache = gpt.run_with_cache(tokens[None].to(gpt.device), name, return_type=None, stop_at_layer=layer + 1)
     return cache[name][0, head].float().cpu()
@@ -86,10 +87,3 @@ def _everywhere(reduce: Callable[[Tensor, Any], None], layers: Sequence[int]) ->
 
 def _batch_size(gpt: GPT, n_pos: int) -> int:
     return max(1, _PATTERN_NUMBERS // (gpt.config.n_heads * n_pos * n_pos))
-
-
-def _check_eval(gpt: GPT) -> None:
-    if gpt.training and gpt.config.dropout:
-        raise InputError(
-            "The model is in training mode and its dropout would blur the patterns; call gpt.eval() first."
-        )

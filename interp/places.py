@@ -175,7 +175,9 @@ def resolve_places(
 
 
 def _require_in_model(place: Place, config: GPTConfig) -> None:
-    if place.layer >= config.n_layers:
+    if (place.index is None) is (place.kind in (PlaceKind.HEAD, PlaceKind.MEMORY)):
+        raise InputError(f"{place.label} is half a name: heads and memories have an index, sublayers none. {_HOW}")
+    if not 0 <= place.layer < config.n_layers:
         raise UnknownNameError(
             f"no {place.label}: this model has {_count(config.n_layers, 'layer')}. "
             f"Choose a layer from 0 to {config.n_layers - 1}."
@@ -185,7 +187,7 @@ def _require_in_model(place: Place, config: GPTConfig) -> None:
             f"no {place.label}: this model is attention-only. Choose heads, such as L{place.layer}H0."
         )
     size, noun = (config.n_heads, "head") if place.in_attention else (config.ffn_width, "memory")
-    if place.index is not None and place.index >= size:
+    if place.index is not None and not 0 <= place.index < size:
         raise UnknownNameError(
             f"no {place.label}: layer {place.layer} has {_count(size, noun)}. Choose a {noun} from 0 to {size - 1}."
         )

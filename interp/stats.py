@@ -2,29 +2,26 @@
 
 The unit of resampling is always the first axis, and it should be a sequence or a document, never a token: tokens of
 one text are not independent. Paired comparisons go in as differences. Everything is computed in float64 on the CPU
-from a seed, so a result can be repeated to the last digit.
+from a seed, so a result can be repeated to the last digit. What is not finite is refused, never averaged.
 
 Sources: Efron and Tibshirani 1993 (percentile and BCa bootstrap), Phipson and Smyth 2010 (a drawn permutation p is
-never zero), Holm 1979, Benjamini and Hochberg 1995. Layer-matched head sets are in `interp.controls`.
+never zero), Holm 1979, Benjamini and Hochberg 1995; Student's interval where the units are few seeds. Layer-matched
+head sets are in `interp.controls`.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.controls import MatchedSets, control_p, matched_head_sets
 from model.errors import InputError
-
-__all__ = [
-    "Interval", "Intervals", "MatchedSets", "benjamini_hochberg", "bootstrap_mean", "bootstrap_means", "control_p",
-    "holm", "matched_head_sets", "sign_flip_p", "sign_flip_ps",
-]  # fmt: skip
 
 _BLOCK = 4_000_000
 """Largest number of weights held at once while resampling."""
@@ -32,21 +29,28 @@ _BLOCK = 4_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A mean with its bootstrap confidence interval."""
+    """A mean with its confidence interval."""
 
     mean: float
     low: float
     high: float
     n: int
-    """How many units were resampled."""
+    """How many units there were."""
     level: float
     """Nominal coverage, 0.95 by default."""
     method: str
-    """"percentile" or "bca"."""
+    """"percentile" or "bca" bootstrap, or "Student's t over seeds"."""
 
     def excludes(self, value: int | float = 0) -> bool:
-        """Whether `value` lies outside the interval."""
-        return not self.low <= value <= self.high
+        """Whether `value` lies outside the interval; an end that is not a number excludes nothing."""
+        return value < self.low or value > self.high
+
+    def within(self, bound: int | float) -> bool:
+        """Whether the whole interval lies between -bound and bound, neither included: evidence that little is there.
+
+        An interval that merely holds zero is no such evidence.
+        """
+        return -bound < self.low and self.high < bound
 
     def __format__(self, spec: str) -> str:
         """`f"{interval:.2f}"` is '0.91 [0.88, 0.93]'."""
@@ -136,6 +140,70 @@ def benjamini_hochberg(p: Float[Tensor, "*family"] | Sequence[float]) -> Float[T
     [0.03, 0.04, 0.04]
     """
     return _adjusted(p, lambda ordered, m: (ordered * m / torch.arange(1, m + 1)).flip(0).cummin(0).values.flip(0))
+
+
+def over_seeds(values: Float[Tensor, " seed"], level: float = 0.95) -> Interval:
+    """Mean over seeds with Student's interval; without ends (infinite) where there is only one seed.
+
+    Raises `InputError` for no value at all, and for values that are not finite.
+    """
+    n, finite = len(values), values.isfinite()
+    if not n or not finite.all():
+        raise InputError(
+            f"{n - int(finite.sum())} of {n} values over seeds are not finite (NaN or infinite), so their mean says "
+            "nothing; give at least one, and find out which gradient or loss was zero, NaN or too large."
+        )
+    mean, half = float(values.double().mean()), math.inf
+    if n > 1:
+        half = student_quantile(0.5 + level / 2, n - 1) * float(values.double().std()) / math.sqrt(n)
+    return Interval(mean=mean, low=mean - half, high=mean + half, n=n, level=level, method="Student's t over seeds")
+
+
+def ols_slope(x: Sequence[float], y: Float[Tensor, "*axes point"]) -> Float[Tensor, "*axes"]:
+    """Least-squares slope of y on x, along the last axis.
+
+    >>> ols_slope([0.0, 1.0, 2.0], torch.tensor([[1.0, 3.0, 5.0]])).tolist()
+    [2.0]
+    """
+    centred = torch.tensor(x, dtype=torch.float64)
+    centred = centred - centred.mean()
+    return ((y.double() * centred).sum(-1) / centred.square().sum()).to(y.dtype)
+
+
+def linear_fit(y: Float[Tensor, "seed point"]) -> tuple[Interval, float]:
+    """Slope of y on 0, 1, 2, ... with its interval over seeds, and R^2 of a line through the mean over seeds."""
+    mean = y.double().mean(dim=0)
+    x = torch.arange(y.shape[1], dtype=torch.float64)
+    line = mean.mean() + ols_slope(x.tolist(), mean) * (x - x.mean())
+    spread = (mean - mean.mean()).square().sum()
+    r_squared = 1.0 - float((mean - line).square().sum() / spread) if spread > 0 else math.nan
+    return over_seeds(ols_slope(x.tolist(), y)), r_squared
+
+
+@cache
+def student_quantile(share: float, freedom: int) -> float:
+    """Quantile of Student's distribution, by bisection of its closed form (Abramowitz & Stegun 26.7.3 and 26.7.4).
+
+    >>> round(student_quantile(0.975, 4), 3)
+    2.776
+    """
+    low, high = 0.0, 1e6
+    for _ in range(64):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student_below(middle, freedom) < share else (low, middle)
+    return high
+
+
+def _student_below(t: float, freedom: int) -> float:
+    """P(T <= t) for t >= 0."""
+    angle = math.atan(t / math.sqrt(freedom))
+    odd = freedom % 2
+    term, total = (math.cos(angle), 0.0) if odd else (1.0, 0.0)
+    for k in range(1 + odd, freedom, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * k / (k + 1)
+    inside = 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
+    return 0.5 + inside / 2
 
 
 def _checked(values: Tensor, level: float = 0.95) -> Tensor:

@@ -11,9 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.ablation import ablated, mean_activations
-from interp.harm import require_deterministic
-from interp.outcomes import require_next_token, token_losses
+from interp.outcomes import token_losses
 from interp.places import Intervention, Place, parse_intervention, print_places, resolve_places
+from interp.requirements import require_deterministic, require_next_token
 from model.errors import InputError
 
 if TYPE_CHECKING:

@@ -231,3 +231,8 @@ def _heads(text: str) -> Any:
     from interp.places import parse_places
 
     return parse_places(text)
+
+
+def test_means_of_a_model_with_live_dropout_are_refused(others: Tensor):
+    with pytest.raises(InputError, match=r"dropout=0\.1, so runs differ by chance; call gpt\.eval\(\)"):
+        mean_activations(model(dropout=0.1).train(), others, source="others")

@@ -9,16 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from interp.gradients import (
-    depth_exponent,
-    gradient_norms,
-    layer_slope,
-    linear_fit,
-    over_seeds,
-    stream_sites,
-    student_quantile,
-)
+from interp.gradients import depth_exponent, gradient_norms, layer_slope, stream_sites
 from model import GPT
+from model.errors import InputError
 
 PLACEMENTS = ["pre", "post", "sandwich", "reordered", "deepnorm", "scaled", "none"]
 
@@ -86,21 +79,6 @@ def test_a_planted_exponent_is_found() -> None:
     assert exponent.high - exponent.low == pytest.approx(0, abs=1e-5)
 
 
-def test_a_straight_line_has_r_squared_one_and_a_still_one_has_none() -> None:
-    slope, linearity = linear_fit(torch.tensor([[1.0, 3.0, 5.0, 7.0]] * 2))
-    assert slope.mean == pytest.approx(2)
-    assert linearity == pytest.approx(1)
-    assert math.isnan(linear_fit(torch.ones(2, 4))[1])
-
-
-@pytest.mark.parametrize(
-    ("freedom", "quantile"), [(1, 12.7062047), (2, 4.3026527), (4, 2.7764451), (5, 2.5705818), (30, 2.0422725)]
-)
-def test_students_quantiles_are_those_of_the_tables(freedom: int, quantile: float) -> None:
-    assert student_quantile(0.975, freedom) == pytest.approx(quantile, rel=1e-7)
-
-
-def test_one_seed_has_no_interval() -> None:
-    interval = over_seeds(torch.tensor([0.4]))
-    assert (interval.low, interval.high) == (-math.inf, math.inf)
-    assert not interval.excludes(0)
+def test_a_model_with_live_dropout_has_no_one_gradient(make_gpt, tokens: Tensor) -> None:
+    with pytest.raises(InputError, match=r"dropout=0\.1, so runs differ by chance; call gpt\.eval\(\)"):
+        gradient_norms(make_gpt(dropout=0.1).train(), tokens)

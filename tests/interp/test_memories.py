@@ -103,20 +103,28 @@ def test_the_planted_value_promotes_its_token_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("norm_kind", ["layernorm", "rmsnorm"])
-@pytest.mark.parametrize("norm", ["pre", "post", "sandwich", "none"])
-def test_scores_of_the_last_layers_values_are_their_effect_on_the_logits(make_gpt, norm: str, norm_kind: str) -> None:
-    """One more unit of a memory moves the logits along its scores, up to the scales of the norms it passes."""
+@pytest.mark.parametrize("norm", ["pre", "scaled", "sandwich", "reordered", "none"])
+def test_scores_of_the_last_layers_values_are_their_effect_on_the_logits(
+    make_gpt, tokens: Tensor, norm: str, norm_kind: str
+) -> None:
+    """One more unit of a memory, in a forward pass, moves the logits by its scores over the scales it passes.
+
+    Those scales are held at their values in the intact run: a memory changes them as well, and the scores leave that
+    out.
+    """
     gpt = make_gpt(norm=norm, norm_kind=norm_kind, ffn="relu").double()
+    scales = [name for name in ("blocks.1.ln2_post.hook_scale", "ln_final.hook_scale") if name in gpt.named_sites()]
+    clean, cache = gpt.run_with_cache(tokens, [*scales, "hook_logits"])
+    held = [(name, lambda _, hook: cache[hook.name]) for name in scales]
+    scale = torch.stack([cache[name] for name in scales]).prod(0) if scales else torch.ones(1, dtype=torch.float64)
     scores = value_scores(gpt, 1).double()
     for memory in (0, 31):
-        written = gpt.W_out[1, memory]
-        if gpt.layers[1].ln2_post is not None:
-            norm_out = gpt.layers[1].ln2_post
-            written = (written - written.mean() if norm_out.centres else written) * norm_out.w.detach()
-        final = gpt.final_norm if norm != "none" else None
-        centred = written - written.mean() if final is not None and final.centres else written
-        expected = (centred * final.w.detach() if final is not None else centred) @ gpt.W_U
-        torch.testing.assert_close(scores[memory], expected, rtol=1e-4, atol=1e-5)
+
+        def one_more(coefficients: Tensor, hook, memory: int = memory) -> None:
+            coefficients[:, :, memory] += 1.0
+
+        moved = gpt.run_with_hooks(tokens, [("blocks.1.mlp.hook_post", one_more), *held]) - clean
+        torch.testing.assert_close(moved * scale, scores[memory].expand_as(moved), rtol=1e-4, atol=1e-5)
 
 
 def test_models_without_memories_or_prefixes_are_refused(make_gpt) -> None:

@@ -16,19 +16,18 @@ from interp import outcomes
 from interp.outcomes import (
     NEW_TOKEN,
     TEXT,
-    copy_loss,
+    Outcome,
+    copy_outcome,
     copy_targets,
-    first_copy_loss,
+    first_copy_outcome,
     first_copy_targets,
     fitting_batch,
     get_outcome,
-    new_token_loss,
     share_of_scale,
-    text_loss,
     token_losses,
     unigram_loss,
 )
-from model.config import AttentionKind, GPTConfig
+from model.config import GPTConfig
 from model.errors import InputError, UnknownNameError
 from model.gpt import GPT
 
@@ -49,9 +48,10 @@ def test_the_examples_in_the_module_hold():
 
 
 def test_text_loss_is_the_loss_of_the_model_per_sequence(gpt: GPT):
-    tokens = repeated(70, 8, bos=True)  # more than one batch
-    torch.testing.assert_close(text_loss(gpt, tokens).mean(), gpt.loss(tokens).detach())
-    assert text_loss(gpt, tokens).shape == (70,)
+    tokens = repeated(5, 8, bos=True)
+    losses = TEXT.of_logits(gpt(tokens), tokens)
+    torch.testing.assert_close(losses, gpt.loss(tokens, per_token=True).mean(dim=1))
+    assert losses.shape == (5,)
 
 
 @pytest.mark.parametrize("bos", [True, False])
@@ -61,15 +61,18 @@ def test_the_two_copies_and_the_first_token_of_the_second_make_up_the_sequence(g
     assert not (first & second).any()
     unclaimed = ~(first | second)[0]
     assert unclaimed.nonzero().flatten().tolist() == [int(bos) + period - 1]  # its target opens the second copy
-    losses = token_losses(gpt(tokens), tokens).detach()
-    torch.testing.assert_close(copy_loss(gpt, tokens, period), losses[:, -(period - 1) :].mean(dim=1))
-    torch.testing.assert_close(first_copy_loss(gpt, tokens, period), losses[:, : period - 1 + int(bos)].mean(dim=1))
+    logits = gpt(tokens)
+    losses = token_losses(logits, tokens)
+    second, first = (make(period).of_logits(logits, tokens) for make in (copy_outcome, first_copy_outcome))
+    torch.testing.assert_close(second, losses[:, -(period - 1) :].mean(dim=1))
+    torch.testing.assert_close(first, losses[:, : period - 1 + int(bos)].mean(dim=1))
 
 
 def test_a_token_counts_as_new_once(gpt: GPT):
     tokens = torch.tensor([[4, 5, 4, 5, 6, 6, 7]])
-    losses = token_losses(gpt(tokens), tokens).detach()
-    torch.testing.assert_close(new_token_loss(gpt, tokens), losses[:, [0, 1, 4]].mean(dim=1))
+    logits = gpt(tokens)
+    losses = token_losses(logits, tokens)
+    torch.testing.assert_close(NEW_TOKEN.of_logits(logits, tokens), losses[:, [0, 1, 4]].mean(dim=1))
 
 
 @given(st.lists(st.integers(0, 5), min_size=3, max_size=20), st.integers(0, 5))
@@ -97,6 +100,17 @@ def test_the_unigram_of_uniform_tokens_costs_the_logarithm_of_their_number():
     assert unigram_loss(uniform[:200] * 0, uniform[200:] * 0, d_vocab=30) < 0.01
 
 
+@pytest.mark.parametrize("outcome", [TEXT, NEW_TOKEN])
+def test_the_unigrams_loss_is_that_of_its_logits_without_forming_them(outcome: Outcome):
+    tokens, reference = (torch.randint(30, (6, 24), generator=torch.Generator().manual_seed(i)) for i in (1, 2))
+    counts = torch.bincount(reference[:, 1:].flatten(), minlength=30).double() + 1
+    logits = (counts / counts.sum()).log().expand(6, 24, 30)
+    expected = float(outcome.of_logits(logits, tokens).mean())
+    assert unigram_loss(tokens, reference, d_vocab=30, outcome=outcome) == pytest.approx(expected, rel=1e-12)
+    many = 10**7  # [6, 24, many] in fp64 would be 11 GB
+    assert math.isfinite(unigram_loss(tokens, reference, d_vocab=many, outcome=outcome))
+
+
 def test_a_token_the_reference_never_held_costs_a_finite_loss():
     assert math.isfinite(unigram_loss(torch.tensor([[0, 3, 3]]), torch.tensor([[0, 1, 1]]), d_vocab=5, outcome=TEXT))
 
@@ -116,9 +130,3 @@ def test_an_unknown_metric_is_named_with_the_known_ones():
         UnknownNameError, match=r'no metric "copy_los"\. Did you mean "copy_loss".*Metrics: copy_loss, first_copy_loss'
     ):
         get_outcome("copy_los", period=8)
-
-
-def test_a_bidirectional_model_has_no_next_token_loss(gpt: GPT):
-    seer = GPT(gpt.config.varied(attention=AttentionKind.BIDIRECTIONAL))
-    with pytest.raises(InputError, match="bidirectional"):
-        text_loss(seer, repeated(2, 8, bos=True))

@@ -93,5 +93,13 @@ def test_progress_counts_sequences(tiny: GPT, tokens: Tensor) -> None:
 
 
 def test_a_model_with_live_dropout_is_refused(make_gpt: Callable[..., GPT], tokens: Tensor) -> None:
-    with pytest.raises(InputError, match=r"call gpt.eval\(\) first"):
-        pattern_scores(make_gpt(dropout=0.1).train(), tokens, {})
+    dropping = make_gpt(dropout=0.1).train()
+    for read in (lambda: pattern_scores(dropping, tokens, {}), lambda: pattern_of(dropping, tokens[0], 0, 0)):
+        with pytest.raises(InputError, match=r"dropout=0\.1, .* call gpt\.eval\(\)"):
+            read()
+
+
+def test_a_model_that_sees_later_keys_is_refused(make_gpt: Callable[..., GPT], tokens: Tensor) -> None:
+    """Half of its attention falls where the scores do not look, and chance is not 1/(i+1)."""
+    with pytest.raises(InputError, match="chance levels are for causal attention; use a causal model"):
+        pattern_scores(make_gpt(attention="bidirectional"), tokens, {})

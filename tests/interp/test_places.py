@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -79,6 +80,19 @@ def test_no_place_is_refused():
 def test_a_place_the_model_lacks_is_named_with_what_it_has(text: str, sentence: str):
     with pytest.raises(UnknownNameError, match=sentence):
         resolve_places(text, CONFIG)
+
+
+@pytest.mark.parametrize("place", [head(0, -1), head(-1, 0), replace(head(0, 0), kind=PlaceKind.MEMORY, index=-1)])
+def test_a_place_counted_from_the_end_is_no_place(place: Place):
+    """Python would take the last head, and print L0H-1."""
+    with pytest.raises(UnknownNameError, match=r"no L-?\d[HM]-?\d: .* Choose a \w+ from 0 to"):
+        resolve_places([place], CONFIG)
+
+
+@pytest.mark.parametrize("place", [replace(head(0, 0), index=None), Place(kind=PlaceKind.ATTENTION, layer=0, index=1)])
+def test_a_head_without_an_index_is_no_whole_layer_and_a_layer_has_none(place: Place):
+    with pytest.raises(InputError, match="heads and memories have an index, sublayers none"):
+        resolve_places([place], CONFIG)
 
 
 def test_an_attention_only_model_has_no_ffn():

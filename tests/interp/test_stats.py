@@ -1,25 +1,27 @@
-"""Intervals that cover, tests that are level, corrections worked by hand, controls that are what they say."""
+"""Intervals that cover, tests that are level, corrections worked by hand, and what is not finite refused."""
 
 from __future__ import annotations
 
-import itertools
+import doctest
 import math
 
 import pytest
 import torch
 from torch import Tensor
 
+from interp import stats
 from interp.stats import (
     Interval,
     benjamini_hochberg,
     bootstrap_mean,
     bootstrap_means,
-    control_p,
     holm,
-    matched_head_sets,
+    linear_fit,
+    over_seeds,
     sign_flip_p,
     sign_flip_ps,
-)  # fmt: skip
+    student_quantile,
+)
 from model.errors import InputError
 
 
@@ -164,47 +166,47 @@ def test_a_p_value_outside_zero_and_one_is_refused() -> None:
         holm([0.1, 1.2])
 
 
-def test_few_matched_sets_are_all_listed_with_the_smallest_p_they_allow() -> None:
-    found = matched_head_sets([(1, 0), (1, 2)], n_layers=2, n_heads=4)
-    expected = {tuple((1, h) for h in pair) for pair in itertools.combinations(range(4), 2)} - {((1, 0), (1, 2))}
-    assert set(found) == expected
-    assert found.enumerated
-    assert (found.n_possible, found.smallest_p) == (5, 1 / 6)
+@pytest.mark.parametrize("ends", [(math.nan, 1.0), (-1.0, math.nan), (math.nan, math.nan)])
+def test_an_interval_without_ends_excludes_nothing_and_is_no_evidence_of_nothing(ends: tuple[float, float]) -> None:
+    interval = Interval(mean=math.nan, low=ends[0], high=ends[1], n=3, level=0.95, method="percentile")
+    assert not interval.excludes(0)
+    assert not interval.within(1e9)
 
 
-def test_many_matched_sets_are_drawn_distinct_and_with_the_same_heads_per_layer() -> None:
-    claimed = [(0, 1), (2, 3), (2, 4)]
-    found = matched_head_sets(claimed, n_layers=3, n_heads=12, limit=150, seed=2)
-    assert len(set(found)) == len(found) == 150
-    assert found.n_possible == 12 * 66 - 1
-    assert not found.enumerated
-    for heads in found:
-        assert sorted(layer for layer, _ in heads) == [0, 2, 2]
-        assert heads != tuple(claimed)
-    assert found == matched_head_sets(claimed, n_layers=3, n_heads=12, limit=150, seed=2)
+def test_an_interval_excludes_what_lies_beyond_either_end_and_is_within_what_holds_it_whole() -> None:
+    interval = Interval(mean=0.1, low=-0.1, high=0.3, n=3, level=0.95, method="percentile")
+    assert [interval.excludes(value) for value in (-0.2, -0.1, 0, 0.3, 0.4)] == [True, False, False, False, True]
+    assert [interval.within(bound) for bound in (0.2, 0.3, 0.31)] == [False, False, True]
 
 
-def test_excluded_heads_are_in_no_control_and_none_may_be_left() -> None:
-    claimed = [(0, 0), (0, 1)]
-    found = matched_head_sets(claimed, n_layers=1, n_heads=4, exclude=claimed)
-    assert list(found) == [((0, 2), (0, 3))]
-    assert found.n_possible == 1
-    none = matched_head_sets([(0, 0), (0, 1)], n_layers=1, n_heads=2)
-    assert (len(none), none.smallest_p) == (0, 1.0)
+def test_a_straight_line_has_r_squared_one_and_a_still_one_has_none() -> None:
+    slope, linearity = linear_fit(torch.tensor([[1.0, 3.0, 5.0, 7.0]] * 2))
+    assert slope.mean == pytest.approx(2)
+    assert linearity == pytest.approx(1)
+    assert math.isnan(linear_fit(torch.ones(2, 4))[1])
 
 
-def test_the_control_p_of_a_set_chosen_at_random_is_valid() -> None:
-    effects = torch.rand(6, generator=torch.Generator().manual_seed(0)).tolist()
-    every = list(itertools.combinations(range(6), 2))
-    total = {pair: effects[pair[0]] + effects[pair[1]] for pair in every}
-    p = torch.tensor([
-        control_p(total[pair], [total[tuple(h for _, h in s)] for s in matched_head_sets([(0, h) for h in pair], 1, 6)])
-        for pair in every
-    ])  # fmt: skip
-    for level in (0.05, 0.1, 0.2, 0.5):
-        assert float((p <= level).double().mean()) <= level + 1e-9
+@pytest.mark.parametrize(
+    ("freedom", "quantile"), [(1, 12.7062047), (2, 4.3026527), (4, 2.7764451), (5, 2.5705818), (30, 2.0422725)]
+)
+def test_students_quantiles_are_those_of_the_tables(freedom: int, quantile: float) -> None:
+    assert student_quantile(0.975, freedom) == pytest.approx(quantile, rel=1e-7)
 
 
-def test_a_head_that_does_not_exist_is_named() -> None:
-    with pytest.raises(InputError, match=r"no head L2H0; layers run 0 to 1, heads 0 to 3"):
-        matched_head_sets([(2, 0)], n_layers=2, n_heads=4)
+def test_one_seed_has_no_interval() -> None:
+    interval = over_seeds(torch.tensor([0.4]))
+    assert (interval.low, interval.high) == (-math.inf, math.inf)
+    assert not interval.excludes(0)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [([0.1, math.nan, 0.3], "1 of 3 values over seeds are not finite"), ([-math.inf], "1 of 1"), ([], "0 of 0")],
+)
+def test_what_is_not_finite_has_no_mean_over_seeds(values: list[float], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        over_seeds(torch.tensor(values))
+
+
+def test_the_examples_in_the_module_hold() -> None:
+    assert doctest.testmod(stats).failed == 0

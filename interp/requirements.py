@@ -1,0 +1,36 @@
+"""What a model must be before a number about it means anything, refused in one sentence where it is not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from model.config import AttentionKind
+from model.errors import InputError
+
+if TYPE_CHECKING:
+    from model.gpt import GPT
+
+
+def require_deterministic(gpt: GPT) -> None:
+    """Refuse a model whose dropout is on: two runs of it differ by chance."""
+    if gpt.training and gpt.config.dropout > 0:
+        raise InputError(
+            f"the model trains with dropout={gpt.config.dropout}, so runs differ by chance; call gpt.eval()."
+        )
+
+
+def require_next_token(gpt: GPT) -> None:
+    """Refuse a model that sees the token it would have to predict."""
+    if gpt.config.attention is AttentionKind.BIDIRECTIONAL:
+        raise InputError(
+            "a bidirectional model sees the next token, so its next-token loss means nothing; use a causal model."
+        )
+
+
+def require_causal_patterns(gpt: GPT) -> None:
+    """Refuse a model whose queries see later keys: scores and their chance levels count the earlier ones only."""
+    if gpt.config.attention is AttentionKind.BIDIRECTIONAL:
+        raise InputError(
+            "a bidirectional model attends to later tokens, and scores and their chance levels are for causal "
+            "attention; use a causal model."
+        )

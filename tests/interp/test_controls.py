@@ -1,0 +1,53 @@
+"""Matched sets are what they say, and p is what so few of them allow."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from interp.controls import control_p, matched_head_sets
+from model.errors import InputError
+
+
+def test_few_matched_sets_are_all_listed_with_the_smallest_p_they_allow() -> None:
+    found = matched_head_sets([(1, 0), (1, 2)], n_layers=2, n_heads=4)
+    expected = {tuple((1, h) for h in pair) for pair in itertools.combinations(range(4), 2)} - {((1, 0), (1, 2))}
+    assert set(found) == expected
+    assert found.enumerated
+    assert (found.n_possible, found.smallest_p) == (5, 1 / 6)
+
+
+def test_many_matched_sets_are_drawn_distinct_and_with_the_same_heads_per_layer() -> None:
+    claimed = [(0, 1), (2, 3), (2, 4)]
+    found = matched_head_sets(claimed, n_layers=3, n_heads=12, limit=150, seed=2)
+    assert len(set(found)) == len(found) == 150
+    assert found.n_possible == 12 * 66 - 1
+    assert not found.enumerated
+    for heads in found:
+        assert sorted(layer for layer, _ in heads) == [0, 2, 2]
+        assert heads != tuple(claimed)
+    assert found == matched_head_sets(claimed, n_layers=3, n_heads=12, limit=150, seed=2)
+
+
+def test_where_every_head_is_claimed_no_set_is_left() -> None:
+    none = matched_head_sets([(0, 0), (0, 1)], n_layers=1, n_heads=2)
+    assert (len(none), none.smallest_p) == (0, 1.0)
+
+
+def test_the_control_p_of_a_set_chosen_at_random_is_valid() -> None:
+    effects = torch.rand(6, generator=torch.Generator().manual_seed(0)).tolist()
+    every = list(itertools.combinations(range(6), 2))
+    total = {pair: effects[pair[0]] + effects[pair[1]] for pair in every}
+    p = torch.tensor([
+        control_p(total[pair], [total[tuple(h for _, h in s)] for s in matched_head_sets([(0, h) for h in pair], 1, 6)])
+        for pair in every
+    ])  # fmt: skip
+    for level in (0.05, 0.1, 0.2, 0.5):
+        assert float((p <= level).double().mean()) <= level + 1e-9
+
+
+def test_a_head_that_does_not_exist_is_named() -> None:
+    with pytest.raises(InputError, match=r"no head L2H0; layers run 0 to 1, heads 0 to 3"):
+        matched_head_sets([(2, 0)], n_layers=2, n_heads=4)
