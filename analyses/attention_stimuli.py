@@ -1,7 +1,8 @@
 """What the heads are shown: repeated random tokens of several periods, a re-ordered control, and held-out text.
 
-The periods follow from the run: one that training showed, if it showed any, and up to two that it did not. The period
-that *decides* is the longest unseen one; the control is made of its sequences.
+The periods follow from the run: the one at which it is judged (`interp.periods.deciding_period`, the same in every
+study), the longest that training did not show, and one that it showed, if it showed any. The control is made of the
+sequences of the period that *decides*, and so says later which one that was.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.stimuli import check_period, longest_period, reordered, repeated_tokens
+from interp.periods import deciding_period, longest_fitting, trained_periods
+from interp.stimuli import check_period, reordered, repeated_tokens
+from interp.trials import HELD_OUT_TEXT, held_out_kind
 
 if TYPE_CHECKING:
     from model.lab import Lab
@@ -52,8 +55,6 @@ class Periodic(Protocol):
     def stimulus(self) -> Stimulus: ...  # noqa: D102
     @property
     def period(self) -> int | None: ...  # noqa: D102
-    @property
-    def trained(self) -> bool | None: ...  # noqa: D102
 
 
 P = TypeVar("P", bound=Periodic)
@@ -62,10 +63,12 @@ P = TypeVar("P", bound=Periodic)
 def sequences_for(
     lab: Lab, *, periods: Sequence[int], n_sequences: int, n_text: int, seed: int
 ) -> tuple[Sequences, ...]:
-    """Repeats of every period (of suitable ones where `periods` is empty), the control, and text if there is enough."""
-    bos, n_ctx, trained = lab.tokenizer.bos, lab.config.n_ctx, trained_periods(lab)
-    longest = min(longest_period(n_ctx, bos=bos), lab.config.d_vocab - (bos is not None))
-    chosen = sorted(set(periods)) or choose_periods(longest, trained)
+    """Repeats of every period (of suitable ones where `periods` is empty), the control, and text if there is enough.
+
+    Of the periods given, the run's own decides; where that is not among them, the longest that training did not show.
+    """
+    bos, n_ctx, trained, judged_at = lab.tokenizer.bos, lab.config.n_ctx, trained_periods(lab), deciding_period(lab)
+    chosen = sorted(set(periods)) or choose_periods(judged_at, longest_fitting(lab), trained)
     for period in chosen:
         check_period(period, n_ctx, bos=bos)
     repeats = [
@@ -73,44 +76,43 @@ def sequences_for(
             stimulus=Stimulus.REPEATS,
             tokens=repeated_tokens(n_sequences, period, lab.config.d_vocab, seed=seed, bos=bos),
             period=period,
-            trained=trained is not None and trained[0] <= period <= trained[1],
+            trained=period in trained,
             bos=bos,
         )
         for period in chosen
     ]
-    text = Sequences(stimulus=Stimulus.TEXT, tokens=lab.eval_tokens[:n_text].cpu(), bos=bos)
-    return (*repeats, _control(decisive(repeats), seed), *((text,) if len(text.tokens) >= 2 else ()))
+    by_period = {each.period: each for each in repeats}
+    main = by_period.get(judged_at) or max(repeats, key=lambda each: (not each.trained, each.period))
+    return (*repeats, _control(main, seed), *_text(lab, n_text))
 
 
-def trained_periods(lab: Lab) -> tuple[int, int] | None:
-    """Shortest and longest period of the run's `repeats` source; None if it has none."""
-    data = lab.run_config["config"]["data"]
-    if not any(source.partition("=")[0] == "repeats" for source in data["sources"]):
-        return None
-    return int(data["min_period"]), int(data["max_period"])
+def choose_periods(judged_at: int, longest: int, trained: range) -> tuple[int, ...]:
+    """The period `judged_at`, the longest that training did not show, and one that it showed; none above `longest`.
 
-
-def choose_periods(longest: int, trained: tuple[int, int] | None) -> tuple[int, ...]:
-    """One period that training showed and up to two that it did not, none above `longest`.
-
-    >>> choose_periods(31, (6, 24))
+    >>> choose_periods(28, 31, range(6, 25))
     (15, 28, 31)
-    >>> choose_periods(16, (6, 24))
+    >>> choose_periods(5, 16, range(6, 25))
     (5, 15)
     """
-    if trained is None:
-        return tuple(sorted({max(2, longest // 2), longest}))
-    shortest, most = trained
-    inside = min((shortest + most) // 2, longest)
-    above = {longest, (most + longest + 1) // 2} if longest > most else set()
-    below = {shortest - 1} if not above and shortest > 2 else set()
-    return tuple(sorted({inside} | above | below))
+    if not trained:
+        return tuple(sorted({max(2, longest // 2), judged_at, longest}))
+    unseen = longest if longest not in trained else trained.start - 1
+    shown = min((trained.start + trained.stop - 1) // 2, longest)
+    return tuple(sorted({judged_at} | {period for period in (unseen, shown) if period >= 2}))
 
 
 def decisive(shown: Sequence[P]) -> P:
-    """The repeats that decide: the longest period that training did not show, else the longest."""
-    repeats = [each for each in shown if each.stimulus is Stimulus.REPEATS]
-    return max(repeats, key=lambda each: (not each.trained, each.period or 0))
+    """The repeats that decide: those of the period that was re-ordered for the control."""
+    (period,) = (each.period for each in shown if each.stimulus is Stimulus.CONTROL)
+    return next(each for each in shown if each.stimulus is Stimulus.REPEATS and each.period == period)
+
+
+def _text(lab: Lab, n_text: int) -> tuple[Sequences, ...]:
+    """Held-out text; nothing where the run holds out fewer than two rows of text."""
+    rows = lab.eval_tokens[:n_text].cpu()
+    if len(rows) < 2 or held_out_kind(lab) != HELD_OUT_TEXT:
+        return ()
+    return (Sequences(stimulus=Stimulus.TEXT, tokens=rows, bos=lab.tokenizer.bos),)
 
 
 def _control(main: Sequences, seed: int) -> Sequences:

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from interp.effects import ablate
 from interp.patterns import pattern_scores
+from interp.periods import deciding_period
 from interp.scores import chance, induction_stripe
 from interp.stimuli import repeated_tokens
-from interp.trials import unseen_period
 from model import open_run
 
 TEXT = "def first(self): return self.first"
@@ -27,7 +27,7 @@ def main(spec: str) -> None:
     lab = open_run(spec)
 
     # Find: on random tokens repeated once, how much of each head's attention lands where induction would put it?
-    period = unseen_period(lab)
+    period = deciding_period(lab)
     tokens = repeated_tokens(32, period, lab.config.d_vocab, bos=lab.tokenizer.bos)
     start = tokens.shape[1] - period
 

@@ -3,7 +3,8 @@
 An *induction head* attends from the second copy of a random segment to what followed the same token in the first copy;
 a *previous-token head* attends to the token before (Elhage et al. 2021; Olsson et al. 2022). A score alone makes no
 role: it must also be several times what even attention would get, and an induction score must mostly go away when the
-second copy is re-ordered, where a head that has merely learned a distance keeps it.
+second copy is re-ordered, where a head that has merely learned a distance keeps it. On a short sequence that multiple
+of chance is more attention than there is: then no head can pass, and `RoleRule.can_decide` says so.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from interp.controls import Head
 from interp.patterns import pattern_scores
-from interp.scores import chance, induction_stripe, previous_token
+from interp.scores import can_reach, chance, induction_stripe, previous_token
 from interp.stimuli import copy_start, reordered
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ class RoleRule:
 
     times_reordered: float = 2.0
     """Induction only: at least this many times the score when the second copy is re-ordered."""
+
+    def can_decide(self, induction_chance: float) -> bool:
+        """Whether any head can be an induction head at this chance level; a perfect one fails where it cannot."""
+        return can_reach(self.times_chance, induction_chance)
 
     def __str__(self) -> str:
         return (
@@ -61,7 +66,7 @@ class HeadRoles:
     previous_chance: float
 
     induction_heads: tuple[Head, ...]
-    """Every head that passes as an induction head, by layer and index."""
+    """Every head that passes as an induction head, by layer and index; none where the rule cannot decide."""
 
     previous_head: Head | None
     """The head with the largest previous-token score, if it passes."""
@@ -84,8 +89,8 @@ def find_head_roles(
     control = pattern_scores(gpt, reordered(tokens, period, seed=seed), {"induction": stripe})["induction"].mean(0)
     induction, previous = scores["induction"].mean(0), scores["previous"].mean(0)
     induction_chance, previous_chance = chance(start, n_pos), chance(2, n_pos)
-    least = max(rule.least_score, rule.times_chance * induction_chance)
-    passing = (induction >= least) & (induction >= rule.times_reordered * control)
+    enough = (induction >= rule.least_score) & (induction >= rule.times_chance * induction_chance)
+    passing = enough & (induction >= rule.times_reordered * control) & rule.can_decide(induction_chance)
     return HeadRoles(
         induction=induction,
         reordered=control,

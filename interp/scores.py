@@ -62,6 +62,15 @@ def chance(start: int, stop: int) -> float:
     return float((1 / torch.arange(start + 1, stop + 1, dtype=torch.float64)).mean())
 
 
+def can_reach(multiple: int | float, level: float) -> bool:
+    """Whether a score can be `multiple` times its chance level: on short sequences that is more than all attention.
+
+    >>> can_reach(10, chance(21, 41)), can_reach(10, chance(5, 9))
+    (True, False)
+    """
+    return multiple * level < 1
+
+
 def duplicate_targets(tokens: Int[Tensor, "batch pos"], *, ignore: int | None = None) -> Targets:
     """Earlier positions with the same token; `ignore` (the BOS) is neither query nor key."""
     same = (tokens[:, :, None] == tokens[:, None, :]).tril(-1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,9 @@ from torch import Tensor
 from interp.ablation import Means, mean_activations
 from interp.harm import Counted, Harms, measure_harms
 from interp.outcomes import NEW_TOKEN, TEXT, Outcome, copy_outcome, first_copy_outcome, unigram_loss
+from interp.periods import deciding_period
 from interp.places import Intervention, Place
-from interp.stimuli import check_period, longest_period, repeated_tokens
+from interp.stimuli import check_period, repeated_tokens
 from model.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from model.lab import Lab
 
 Tokens = Int[Tensor, "sequence pos"]
+
+HELD_OUT_TEXT, HELD_OUT_REPEATS = "held-out text", "held-out repeats"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -119,39 +122,33 @@ class CopyTask:
 
 
 def copy_task(lab: Lab, *, n_sequences: int, seed: int, period: int | None = None) -> CopyTask:
-    """The copying task for this model; without a period, one that its training never showed."""
+    """The copying task for this model; without a period, at the one that decides for its run."""
     bos = lab.tokenizer.bos
-    period = unseen_period(lab) if period is None else period
+    period = deciding_period(lab) if period is None else period
     check_period(period, lab.config.n_ctx, bos=bos)
     return CopyTask(period=period, d_vocab=lab.config.d_vocab, bos=bos, n_sequences=n_sequences, seed=seed)
 
 
-def unseen_period(lab: Lab) -> int:
-    """The longest period that fits; where training showed it, the longest below those it showed.
-
-    Where training showed them all, the longest.
-    """
-    longest = longest_period(lab.config.n_ctx, bos=lab.tokenizer.bos)
-    longest = min(longest, lab.config.d_vocab - (lab.tokenizer.bos is not None))
-    data = lab.run_config.get("config", {}).get("data", {})
-    if longest <= data.get("max_period", 0):
-        below = data.get("min_period", 0) - 1
-        return min(longest, below) if below >= 2 else longest
-    return longest
-
-
 def text_trial(lab: Lab, *, n_sequences: int, seed: int) -> Trial:
-    """Held-out rows of the run in a random order: half for reference, half to measure, up to `n_sequences` of each."""
+    """Held-out rows of the run in a random order: half for reference, half to measure, up to `n_sequences` of each.
+
+    A run without a text source holds out repeats of random tokens; kind and outcomes then say that.
+    """
     rows = lab.eval_tokens.cpu()
     if len(rows) < 4:
         raise InputError(
-            f"{lab.name} has {len(rows)} held-out rows, too few to take means from some and measure on others; "
-            "train with train.eval_sequences of at least 4."
+            f"{lab.name} has {len(rows)} held-out rows, too few to take means from some and measure on others; 4 are "
+            "needed: train with a larger data.held_out or more text."
         )
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
     half = len(rows) // 2
     reference, measured = rows[order[:half][:n_sequences]], rows[order[half:][:n_sequences]]
-    outcomes = (TEXT, NEW_TOKEN)
-    d_vocab = lab.config.d_vocab
-    scales = tuple(unigram_loss(measured, reference, d_vocab=d_vocab, outcome=each) for each in outcomes)
-    return Trial(kind="held-out text", outcomes=outcomes, scales=scales, measured=measured, reference=reference)
+    kind = held_out_kind(lab)
+    outcomes = tuple(replace(each, meaning=each.meaning.replace(HELD_OUT_TEXT, kind)) for each in (TEXT, NEW_TOKEN))
+    scales = tuple(unigram_loss(measured, reference, d_vocab=lab.config.d_vocab, outcome=each) for each in outcomes)
+    return Trial(kind=kind, outcomes=outcomes, scales=scales, measured=measured, reference=reference)
+
+
+def held_out_kind(lab: Lab) -> str:
+    """What the run's held-out rows are: text, or repeats of random tokens, which are at no offset of any corpus."""
+    return HELD_OUT_TEXT if bool((lab.eval_rows.offsets >= 0).all()) else HELD_OUT_REPEATS

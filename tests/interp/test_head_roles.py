@@ -52,6 +52,20 @@ def test_a_head_that_has_learned_a_distance_is_no_induction_head():
 
 def test_a_score_below_the_rule_is_no_role():
     tokens = repeated_tokens(8, 15, planted.D_VOCAB, bos=BOS)
-    strict = RoleRule(times_chance=100.0)
+    strict = RoleRule(least_score=1.1)
     assert find_head_roles(planted.induction_model(), tokens, period=15, rule=strict).induction_heads == ()
-    assert str(strict).startswith("an induction score of at least 0.4 and 100 times chance")
+    assert str(strict).startswith("an induction score of at least 1.1 and 10 times chance")
+
+
+def test_where_the_copies_are_too_short_the_rule_says_that_it_cannot_decide():
+    """Of a perfect head as well: ten times chance is more attention than there is."""
+    tokens = repeated_tokens(8, 5, planted.D_VOCAB, bos=BOS)
+    roles = find_head_roles(planted.induction_model(), tokens, period=5, rule=RULE)
+    assert roles.induction[planted.INDUCTION_HEAD] == pytest.approx(1.0, abs=1e-4)
+    assert roles.induction_heads == ()
+    assert not RULE.can_decide(roles.induction_chance)
+    assert RULE.can_decide(
+        find_head_roles(
+            planted.induction_model(), repeated_tokens(8, 9, planted.D_VOCAB, bos=BOS), period=9, rule=RULE
+        ).induction_chance
+    )

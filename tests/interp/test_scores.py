@@ -3,6 +3,7 @@ chance."""
 
 from __future__ import annotations
 
+import doctest
 from collections.abc import Callable
 
 import pytest
@@ -86,11 +87,29 @@ def test_sequences_without_a_target_have_no_score() -> None:
     assert scores.on_targets(even(), targets).isnan().all()
 
 
-def test_a_head_that_learned_a_distance_keeps_its_stripe_on_the_control_but_misses_the_content() -> None:
+def matching(tokens: Tensor) -> Tensor:
+    """All attention on the token after the earlier copy of the query's, wherever that is; else on position 0."""
+    targets = scores.induction_targets(tokens, ignore=40)
+    return torch.nn.functional.one_hot(targets.int().argmax(-1), N).float()[:, None].expand(3, 2, N, N)
+
+
+def test_the_control_tells_a_head_that_matches_from_one_that_learned_a_distance() -> None:
+    """Both score 1 on repeats. Re-ordered, the one follows the content off the stripe and the other stays on it."""
     control = reordered(TOKENS, PERIOD, seed=5)
-    by_distance = planted(PERIOD - 1)
+    by_content, by_distance = matching(TOKENS), planted(PERIOD - 1)
+    rows = slice(START, None)  # before, there is nothing to match
+    assert torch.equal(by_content[:, :, rows], by_distance[:, :, rows])
+    by_content, targets = matching(control), scores.induction_targets(control, ignore=40)
+    assert (scores.induction_stripe(by_content, PERIOD, start=START) < 0.4).all()
+    assert (scores.on_targets(by_content, targets) == 1).all()
     assert (scores.induction_stripe(by_distance, PERIOD, start=START) == 1).all()
-    assert (scores.on_targets(by_distance, scores.induction_targets(control, ignore=40)) < 0.4).all()
+    assert (scores.on_targets(by_distance, targets) < 0.4).all()
+
+
+def test_a_multiple_of_chance_is_out_of_reach_where_the_sequence_is_short() -> None:
+    assert scores.can_reach(10, scores.chance(21, 41))
+    assert not scores.can_reach(10, scores.chance(5, 9))
+    assert doctest.testmod(scores).failed == 0
 
 
 def test_entropy_is_one_for_even_attention_and_zero_for_a_single_key() -> None:

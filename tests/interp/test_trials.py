@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
-from interp.trials import copy_task, text_trial, unseen_period
-from model.config import GPTConfig
+from interp.trials import copy_task, text_trial
 from model.errors import InputError
 from model.lab import Lab
 from tests.planted_run import planted_lab
@@ -22,22 +19,16 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     return planted_lab(tmp_path_factory.mktemp("runs") / "planted")
 
 
-def run_with(n_ctx: int, **data: Any) -> Any:
-    config = GPTConfig(n_layers=1, n_heads=1, d_model=8, n_ctx=n_ctx, d_vocab=257)
-    return SimpleNamespace(config=config, tokenizer=SimpleNamespace(bos=256), run_config={"config": {"data": data}})
+def test_the_period_is_the_one_that_decides_for_the_run(lab: Lab, tmp_path: Path):
+    assert copy_task(lab, n_sequences=2, seed=0).period == 19
+    told = planted_lab(tmp_path / "told", copy_period=15)
+    assert copy_task(told, n_sequences=2, seed=0).period == 15
+    assert copy_task(told, n_sequences=2, seed=0, period=7).period == 7
 
 
-@pytest.mark.parametrize(
-    ("n_ctx", "shortest", "longest", "period"),
-    [(64, 6, 24, 31), (32, 3, 20, 2), (32, 6, 20, 5), (32, 2, 20, 15), (1024, 6, 24, 256)],
-)
-def test_the_period_is_one_that_training_never_showed(n_ctx: int, shortest: int, longest: int, period: int):
-    assert unseen_period(run_with(n_ctx, min_period=shortest, max_period=longest)) == period
-
-
-def test_a_context_too_short_to_repeat_in_is_refused():
+def test_a_period_that_does_not_fit_is_refused(lab: Lab):
     with pytest.raises(InputError, match="choose a period"):
-        copy_task(run_with(4), n_sequences=2, seed=0)
+        copy_task(lab, n_sequences=2, seed=0, period=30)
 
 
 def test_discovery_measurement_and_reference_share_no_sequence(lab: Lab):
@@ -67,3 +58,18 @@ def test_means_come_from_the_reference_and_say_so(lab: Lab, tmp_path: Path):
     assert means.source == "8 other sequences of held-out text"
     _, cache = lab.gpt.run_with_cache(trial.reference, "blocks.0.attn.hook_z")
     torch.testing.assert_close(means.at("blocks.0.attn.hook_z"), cache["z", 0].mean(dim=0))
+
+
+def test_held_out_rows_of_no_text_are_not_called_text(tmp_path: Path):
+    trial = text_trial(planted_lab(tmp_path / "repeats", is_text=False), n_sequences=8, seed=0)
+    assert trial.kind == "held-out repeats"
+    assert [outcome.meaning for outcome in trial.outcomes] == [
+        "loss on held-out repeats",
+        "loss on held-out repeats where the current token is new",
+    ]
+
+
+def test_too_few_held_out_rows_come_with_advice_that_helps(tmp_path: Path):
+    """How many rows are kept follows from the held-out text alone, not from train.eval_sequences."""
+    with pytest.raises(InputError, match=r"few has 3 held-out rows, .* a larger data\.held_out or more text"):
+        text_trial(planted_lab(tmp_path / "few", n_rows=3), n_sequences=4, seed=0)
