@@ -1,9 +1,14 @@
-"""What the head ablations say, in sentences that stand alone and deny what was not found."""
+"""What the head ablations say, in sentences that stand alone and deny what was not found.
+
+What an interval leaves open is called not shown, and found is None; "not" alone is said, and found is False, only where
+the whole interval speaks for it.
+"""
 
 from __future__ import annotations
 
-from analyses.head_ablation import INTERVENTIONS, Result, SetAblation
+from analyses.head_ablation_result import INTERVENTIONS, Result, SetAblation
 from analyses.registry import Finding
+from interp.effects import CONTROL_LEVEL, Control
 from interp.places import Intervention, head
 from interp.wording import control_phrase, harm_phrase, is_effect, nats, number, share_phrase, with_interval
 
@@ -21,9 +26,14 @@ def sentences(result: Result) -> list[Finding]:
     ]
 
 
-def copies(result: Result) -> bool:
-    """Whether the intact model predicts the second copy better than the first, by more than the floor."""
-    return result.copying.low > result.config.floor
+def copies(result: Result) -> bool | None:
+    """Whether the intact model predicts the second copy better than the first, by more than the floor.
+
+    None where the interval holds the floor.
+    """
+    if result.copying.low > result.config.floor:
+        return True
+    return False if result.copying.high < result.config.floor else None
 
 
 def _where(result: Result) -> str:
@@ -33,29 +43,38 @@ def _where(result: Result) -> str:
 def _copying(result: Result) -> Finding:
     cost = f"the second copy of random tokens costs {number(result.single('copy_loss').clean)} nats"
     gain = with_interval(result.copying)
-    if copies(result):
-        return Finding(sentence=f"The model copies: {cost}, {gain} less than the first ({_where(result)}).", found=True)
-    floor = f"{result.config.floor:g}"
-    return Finding(
-        sentence=f"The model does not copy: {cost}, not surely {floor} less than the first ({gain}; {_where(result)}).",
-        found=False,
-    )
+    less = f"{result.config.floor:g} less than the first ({gain}; {_where(result)})"
+    found = copies(result)
+    sentence = {
+        True: f"The model copies: {cost}, {gain} less than the first ({_where(result)}).",
+        False: f"The model does not copy: {cost}, not {less}.",
+        None: f"That the model copies is not shown: {cost}, not surely {less}.",
+    }[found]
+    return Finding(sentence=sentence, found=found)
 
 
 def _single_heads(result: Result) -> Finding:
-    """Heads that cost something alone: after Holm's correction, above the floor, and only where there is copying."""
+    """Heads that cost something alone: after Holm's correction, above the floor, and only where there is copying.
+
+    It is denied only where the whole interval of every head lies below the floor.
+    """
     single, config = result.single("copy_loss"), result.config
     mean = single.harm.mean[_MEAN]
-    matter = (single.p[_MEAN] < config.alpha) & (mean >= config.floor) & copies(result)
+    matter = (single.p[_MEAN] < config.alpha) & (mean >= config.floor)
     layer, index = divmod(int(mean.argmax()), result.n_heads)
     top = f"{head(layer, index).label} costs most: {with_interval(single.harm[_MEAN, layer, index])} nats"
     n_heads = mean.numel()
     tail = f"when it is replaced by its mean ({_where(result)})."
     rule = f"by {config.floor:g} nats or more, Holm-corrected over {n_heads} heads at {config.alpha:g}"
     if not copies(result):
-        return Finding(sentence=f"Without copying there is nothing for a head to carry; {top} {tail}", found=False)
+        opening = "No head is said to carry copying, as the model is not shown to copy"
+        return Finding(sentence=f"{opening}; {top} {tail}", found=copies(result))
     if not matter.any():
-        return Finding(sentence=f"No head alone makes copying worse {rule}; {top} {tail}", found=False)
+        none = bool((single.harm.high[_MEAN] < config.floor).all())
+        verb = "makes" if none else "is shown to make"
+        return Finding(
+            sentence=f"No head alone {verb} copying worse {rule}; {top} {tail}", found=False if none else None
+        )
     share = single.share(_MEAN, layer, index)
     worth = "" if share is None else f", {share_phrase(share)},"
     verb = "makes" if int(matter.sum()) == 1 else "make"
@@ -66,28 +85,46 @@ def _single_heads(result: Result) -> Finding:
 def _role(result: Result, role: str) -> Finding:
     ablated, noun = result.set_of(role), f"{role} head"
     if ablated is None:
-        return Finding(sentence=_none_found(result, role), found=False)
+        return _none_found(result, role)
     effect, floor = ablated.effect.effect, result.config.floor
     parts = [
         f"With {_named(ablated, noun)} replaced by the mean, {harm_phrase(effect, floor=floor)} ({_where(result)})",
         control_phrase(ablated.effect.control),
         *_beside(result, ablated),
     ]
-    doubt = _doubt(result, ablated)
-    return Finding(sentence="; ".join(parts) + "." + (f" {doubt}" if doubt else ""), found=doubt is None)
+    found, verdict = _verdict(result, ablated)
+    return Finding(sentence=" ".join(["; ".join(parts) + ".", *verdict]), found=found)
 
 
-def _doubt(result: Result, ablated: SetAblation) -> str | None:
-    """Why the set does not count as carrying the copying; None if it does."""
-    effect = ablated.effect.effect
-    which = "this head" if len(ablated.heads) == 1 else "these heads"
+def _verdict(result: Result, ablated: SetAblation) -> tuple[bool | None, list[str]]:
+    """Whether the set counts as carrying the copying, and what has to be said about that."""
+    effect, control, floor = ablated.effect.effect, ablated.effect.control, result.config.floor
     if not copies(result):
-        return "But the model does not copy, so this is no evidence of a copying circuit."
-    if not is_effect(effect, result.config.floor) or effect.harm.mean < 0:
-        return f"So copying does not rest on {which}."
-    if ablated.effect.control.is_beaten is False:
-        return f"Other sets cost as much, so the effect is not special to {which}."
-    return None
+        return copies(result), ["But the model is not shown to copy, so this is no evidence of a copying circuit."]
+    if effect.harm.high < floor:
+        return False, [f"So copying does not rest on {_which(ablated)}."]
+    if not is_effect(effect, floor):
+        return None, [f"So it is not shown that copying rests on {_which(ablated)}."]
+    if control.is_beaten is False or control.is_exceeded is False:
+        return False, [f"Other sets cost as much, so the effect is not shown to be special to {_which(ablated)}."]
+    undecided = _undecided(control, _which(ablated))
+    return True, [] if undecided is None else [undecided]
+
+
+def _undecided(control: Control, which: str) -> str | None:
+    """What the control leaves open about an effect; None if it decides."""
+    if control.is_beaten is not None:
+        return None
+    if control.smallest_p is None:
+        return f"Without a control, that the effect is special to {which} is not shown."
+    return (
+        f"The effect is larger than that of all {len(control.harm)} matched sets, but so few sets cannot decide at "
+        f"{CONTROL_LEVEL:g} whether it is special to {which} (the smallest p is {control.smallest_p:.3g})."
+    )
+
+
+def _which(ablated: SetAblation) -> str:
+    return "this head" if len(ablated.heads) == 1 else "these heads"
 
 
 def _named(ablated: SetAblation, noun: str) -> str:
@@ -101,10 +138,11 @@ def _beside(result: Result, ablated: SetAblation) -> list[str]:
     parts = []
     zero = result.set_of(ablated.role, Intervention.ZERO)
     if zero is not None:
-        parts.append(f"replaced by zero they cost {nats(zero.effect.effect)}")
+        they = "it costs" if len(ablated.heads) == 1 else "they cost"
+        parts.append(f"replaced by zero {they} {nats(zero.effect.harm)}")
     parts.append(_confirmed(result, ablated))
     if ablated.at_step_zero is not None:
-        parts.append(f"at step 0 the same cost {nats(ablated.at_step_zero)}")
+        parts.append(f"at step 0 the same cost {nats(ablated.at_step_zero.harm)}")
     return parts
 
 
@@ -119,28 +157,41 @@ def _confirmed(result: Result, ablated: SetAblation) -> str:
     return f"found on {result.config.n_sequences} other sequences, {kept} of {len(ablated.heads)} pass again on these"
 
 
-def _none_found(result: Result, role: str) -> str:
+def _none_found(result: Result, role: str) -> Finding:
+    """No head of the role; or, where the rule cannot decide, that this is not known."""
     roles, rule = result.discovery, result.config.rule
     scores = roles.induction if role == "induction" else roles.previous
     chance = roles.induction_chance if role == "induction" else roles.previous_chance
     layer, index = divmod(int(scores.argmax()), result.n_heads)
     needed = str(rule) if role == "induction" else f"a previous-token score of at least {rule.least_score:g}"
-    return (
-        f"No head is an {role} head by the rule ({needed}): the highest score is {float(scores[layer, index]):.2f}, of "
-        f"{head(layer, index).label}, where chance is {chance:.3f} ({_where(result)}). So none was ablated as such."
-    ).replace("an previous", "a previous")
+    highest = f"the highest score is {float(scores[layer, index]):.2f}, of {head(layer, index).label}"
+    if role == "induction" and not rule.can_decide(chance):
+        sentence = (
+            f"Whether a head is an induction head cannot be told at so short a period: the rule asks for "
+            f"{rule.times_chance:g} times chance, which is {rule.times_chance * chance:.2f} here, more than all of a "
+            f"head's attention; {highest} ({_where(result)}). So none was ablated as such."
+        )
+        return Finding(sentence=sentence, found=None)
+    sentence = (
+        f"No head is {'an' if role == 'induction' else 'a'} {role} head by the rule ({needed}): {highest}, where "
+        f"chance is {chance:.3f} ({_where(result)}). So none was ablated as such."
+    )
+    return Finding(sentence=sentence, found=False)
 
 
 def _selectivity(result: Result) -> list[Finding]:
-    """Whether the induction heads cost text without repeats much less than copying."""
+    """Whether what holds nothing to copy loses less than a quarter of what copying does without the induction heads."""
     ablated = result.set_of("induction")
     if ablated is None:
         return []
     effect, new = ablated.effect.effect, ablated.effect.new_token
-    hurts = is_effect(effect, result.config.floor) and effect.harm.mean > 0 and copies(result)
+    hurts = bool(copies(result)) and is_effect(effect, result.config.floor) and effect.harm.mean > 0
     spared = hurts and new.harm.high < effect.harm.low / 4
+    as_much = hurts and new.harm.low > effect.harm.high / 4
     phrase = harm_phrase(new, floor=result.config.floor)
-    whole = f"on all held-out text {nats(ablated.effect.text)}"
-    verdict = "Text without repeats is spared" if spared else "That is not special to copying"
+    whole = f"the {ablated.effect.text.meaning} changes by {nats(ablated.effect.text.harm)}"
+    verdict = "What has nothing to copy is spared" if spared else "That this is special to copying is not shown"
+    verdict = "This is not special to copying" if as_much else verdict
     tail = f"({result.run}@{result.step}, n = {new.harm.n}, seed {result.config.seed})"
-    return [Finding(sentence=f"{verdict}: with the same heads ablated, {phrase}; {whole} {tail}.", found=spared)]
+    sentence = f"{verdict}: with the same heads ablated, {phrase}; {whole} {tail}."
+    return [Finding(sentence=sentence, found=True if spared else False if as_much else None)]

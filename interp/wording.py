@@ -1,15 +1,20 @@
-"""Effects in words, the same in the command, the report and the dashboard; a sentence denies what was not found."""
+"""Effects in words, the same in the command, the report and the dashboard.
+
+A sentence denies what was not found, and tells three cases apart: a change, evidence that there is none (the whole
+interval is small), and no evidence either way.
+"""
 
 from __future__ import annotations
 
-from interp.effects import AblationEffect, Control, OutcomeEffect
+from interp.effects import CONTROL_LEVEL, AblationEffect, Control, OutcomeEffect
 from interp.stats import Interval
 
 
 def effect_sentences(effect: AblationEffect, *, floor: float = 0.05) -> tuple[str, ...]:
     """What an ablation did, with n, seed and checkpoint, its control, and its effect on text.
 
-    A harm whose interval holds zero, or that is smaller than `floor` nats, is called no effect.
+    A harm whose interval holds zero, or that is smaller than `floor` nats, is not called an effect; it is called none
+    only where its whole interval is smaller.
     """
     n, seed = effect.harm.n, effect.seed
     where = f"{effect.checkpoint}, n = {n} sequences, seed {seed}"
@@ -30,20 +35,27 @@ def is_effect(outcome: OutcomeEffect, floor: float) -> bool:
 
 
 def harm_phrase(outcome: OutcomeEffect, *, floor: float) -> str:
-    """As in "the loss on held-out text rises by 0.61 nats [0.55, 0.66], from 1.20 to 1.81"."""
+    """As in "the loss on held-out text rises by 0.61 nats [0.55, 0.66], from 1.20 to 1.81".
+
+    A fall is given as its size; what is neither rise nor fall keeps its sign.
+    """
+    harm = outcome.harm
+    if harm.within(floor):
+        return f"the {outcome.meaning} does not change by {floor:g} nats or more: {nats(harm)}"
     if not is_effect(outcome, floor):
-        return f"the {outcome.meaning} does not change by {floor:g} nats or more: {nats(outcome)}"
-    verb = "rises" if outcome.harm.mean > 0 else "falls"
-    phrase = f"the {outcome.meaning} {verb} by {nats(outcome)}, from {outcome.clean:.2f} to {outcome.ablated:.2f}"
+        return f"no change of the {outcome.meaning} by {floor:g} nats or more could be shown: {nats(harm)}"
+    size = f"rises by {nats(harm)}" if harm.mean > 0 else f"falls by {_nats(-harm.mean, -harm.high, -harm.low)}"
+    phrase = f"the {outcome.meaning} {size}, from {outcome.clean:.2f} to {outcome.ablated:.2f}"
     return phrase + ("" if outcome.share is None else f" ({share_phrase(outcome.share)})")
 
 
-def nats(outcome: OutcomeEffect) -> str:
-    """The size of the harm with its interval, such as "0.61 nats [0.55, 0.66]"; a fall is given as its size."""
-    harm = outcome.harm
-    sign = -1 if is_effect(outcome, 0.0) and harm.mean < 0 else 1
-    low, high = sorted((sign * harm.low, sign * harm.high))
-    return f"{number(sign * harm.mean)} nats [{number(low)}, {number(high)}]"
+def nats(harm: Interval) -> str:
+    """A harm with its sign and its interval, such as "0.61 nats [0.55, 0.66]"."""
+    return _nats(harm.mean, harm.low, harm.high)
+
+
+def _nats(mean: float, low: float, high: float) -> str:
+    return f"{number(mean)} nats [{number(low)}, {number(high)}]"
 
 
 def with_interval(interval: Interval) -> str:
@@ -69,14 +81,22 @@ def share_phrase(share: float) -> str:
 
 
 def control_phrase(control: Control) -> str:
-    """How matched sets fared, or why there are none."""
+    """How matched sets fared, and whether they can decide anything; or why there are none."""
     if control.p is None or control.median is None or control.largest is None:
         return control.note
-    smallest = ", the smallest that so few sets allow" if control.p == control.smallest_p else ""
     return (
         f"{control.note} cost {number(control.median)} nats (median) and at most {number(control.largest)}"
-        f"{_disjoint(control)} (p = {control.p:.3g}{smallest})"
+        f"{_disjoint(control)} (p = {control.p:.3g}{_smallest(control)})"
     )
+
+
+def _smallest(control: Control) -> str:
+    """What so many sets allow, where that is what p is, or where it decides nothing."""
+    n = len(control.harm)
+    if control.is_beaten is None:
+        allowed = f"{n} {'allows' if n == 1 else 'allow'} no p below {control.smallest_p:.3g}"
+        return f"; {allowed}, too few to decide at {CONTROL_LEVEL:g}"
+    return f", the smallest that {n} allow" if control.is_exceeded else ""
 
 
 def _disjoint(control: Control) -> str:

@@ -14,7 +14,7 @@ from interp.effects import AblationEffect, Control, OutcomeEffect, ablate
 from interp.matched_places import matched_places
 from interp.places import Intervention, parse_places, print_places
 from interp.stats import Interval
-from interp.wording import control_phrase, effect_sentences, harm_phrase
+from interp.wording import control_phrase, effect_sentences, harm_phrase, nats
 from model.config import GPTConfig
 from model.errors import InputError, UnknownNameError
 from model.lab import Lab
@@ -59,13 +59,14 @@ def test_without_the_planted_induction_head_nothing_is_copied(induction: Ablatio
 def test_the_bystanders_are_the_control_and_cost_nothing(induction: AblationEffect):
     assert induction.control.harm.tolist() == [0.0, 0.0, 0.0]
     assert induction.control.p == induction.control.smallest_p == 0.25
-    assert induction.control.is_beaten
+    assert induction.control.is_exceeded
+    assert induction.control.is_beaten is None  # three sets cannot say more than p = 0.25
 
 
 def test_a_bystander_is_not_held_to_matter(lab: Lab):
     effect = ablate(lab, "L1H3:zero", n_sequences=16)
     assert (effect.harm.low, effect.harm.high) == (0.0, 0.0)
-    assert not effect.control.is_beaten
+    assert effect.control.is_exceeded is False
     assert "does not change" in " ".join(effect_sentences(effect))
     assert effect.means == ()
 
@@ -136,9 +137,38 @@ def test_where_no_matched_set_exists_it_is_said(text: str, why: str):
     assert why in matched.note
 
 
-def test_a_harm_within_its_interval_of_zero_or_below_the_floor_is_called_no_change():
-    for harm in (outcome(0.5, -0.1, 1.1), outcome(0.04, 0.03, 0.05)):
-        assert harm_phrase(harm, floor=0.05).startswith("the loss on X does not change by 0.05 nats or more")
+def test_no_control_where_none_was_asked_for_is_not_put_down_to_the_model(lab: Lab):
+    effect = ablate(lab, "L1H2", n_sequences=4, n_controls=0)
+    assert control_phrase(effect.control) == "no control: none was asked for (n_controls=0)"
+    with pytest.raises(InputError, match="n_controls=-1 is no number of matched sets"):
+        ablate(lab, "L1H2", n_sequences=4, n_controls=-1)
+
+
+def test_held_out_repeats_are_not_called_text_in_any_sentence(tmp_path: Path):
+    effect = ablate(planted_lab(tmp_path / "repeats", is_text=False), "L1H2", n_sequences=4)
+    said = " ".join(effect_sentences(effect))
+    assert "loss on held-out repeats" in said
+    assert "text" not in said
+
+
+@pytest.mark.parametrize("harm", [(0.0, 0.0, 0.0), (0.04, 0.03, 0.049), (-0.03, -0.04, -0.02), (0.0, -0.049, 0.049)])
+def test_no_change_is_said_only_where_the_whole_interval_is_small(harm: tuple[float, float, float]):
+    assert harm_phrase(outcome(*harm), floor=0.05).startswith("the loss on X does not change by 0.05 nats or more: ")
+
+
+@pytest.mark.parametrize("harm", [(0.3, -0.1, 0.7), (0.04, 0.03, 0.06), (-0.3, -0.7, 0.1), (0.0, -0.05, 0.05)])
+def test_an_interval_that_leaves_it_open_is_no_evidence_that_nothing_changes(harm: tuple[float, float, float]):
+    phrase = harm_phrase(outcome(*harm), floor=0.05)
+    assert phrase.startswith("no change of the loss on X by 0.05 nats or more could be shown: ")
+    assert f"{harm[0]:.2f} nats [{harm[1]:.2f}, {harm[2]:.2f}]" in phrase
+
+
+def test_opposite_harms_never_read_the_same():
+    for size in ((0.03, 0.02, 0.04), (0.5, 0.4, 0.6), (0.3, -0.1, 0.7)):
+        mean, low, high = size
+        assert harm_phrase(outcome(*size), floor=0.05) != harm_phrase(outcome(-mean, -high, -low), floor=0.05)
+    assert nats(outcome(-0.5, -0.6, -0.4).harm) == "-0.50 nats [-0.60, -0.40]"
+    assert "falls by 0.50 nats [0.40, 0.60]" in harm_phrase(outcome(-0.5, -0.6, -0.4), floor=0.05)
 
 
 def test_a_harm_is_said_with_interval_ends_and_share():
@@ -161,11 +191,29 @@ def test_a_share_above_the_whole_is_said_in_words_and_zero_has_no_sign():
 
 def test_a_control_is_said_with_its_p_and_the_smallest_it_allows():
     assert control_phrase(control(0.1, 0.2, 0.3, p=0.25)) == (
-        "all 3 other sets cost 0.20 nats (median) and at most 0.30 (p = 0.25, the smallest that so few sets allow)"
+        "all 3 other sets cost 0.20 nats (median) and at most 0.30 "
+        "(p = 0.25; 3 allow no p below 0.25, too few to decide at 0.05)"
     )
-    assert control_phrase(control(0.1, 0.2, 0.3, p=0.5)).endswith("(p = 0.5)")
+    many = control(*[0.1] * 24, p=0.04)
+    assert control_phrase(many).endswith("(p = 0.04, the smallest that 24 allow)")
+    assert control_phrase(replace(many, p=0.08)).endswith("(p = 0.08)")
     assert control_phrase(control(p=None)) == "no control: there is none"
     assert control(p=None).is_beaten is None
+    assert control(p=None).is_exceeded is None
+
+
+@pytest.mark.parametrize(
+    ("n_sets", "p", "is_beaten"),
+    [(1, 0.5, None), (18, 1 / 19, None), (18, 1.0, None), (19, 0.05, True), (19, 0.1, False), (100, 0.05, True)],
+)
+def test_only_sets_enough_for_a_small_p_can_be_beaten(n_sets: int, p: float, is_beaten: bool | None):
+    """A lone control that costs less gives p = 0.5: that is no evidence."""
+    assert control(*[0.1] * n_sets, p=p).is_beaten is is_beaten
+
+
+def test_whether_a_set_exceeds_all_others_is_told_for_few_sets_as_well():
+    assert control(0.1, p=0.5).is_exceeded is True
+    assert control(0.1, p=1.0).is_exceeded is False
 
 
 def test_sets_that_share_a_component_are_told_from_those_that_share_none():
