@@ -92,7 +92,7 @@ def _matrices(result: Result) -> Any:
     rows = matrix_rows(result)
     titles = list(dict.fromkeys(rows["reading"]))
     n_layers, n_heads = result.headline[Kind.INDUCTION].intervals.mean.shape
-    cell = int(min(24, max(3, (_WIDTH - 14 * len(titles)) / (len(titles) * n_heads))))
+    cell = _cell_side(len(titles), n_heads)
     base = alt.Chart().encode(
         x=alt.X("head:O", title=None, axis=_axis("H", n_heads, cell)),
         y=alt.Y("layer:O", title=None, sort="descending", axis=_axis("L", n_layers, cell)),
@@ -100,7 +100,7 @@ def _matrices(result: Result) -> Any:
             alt.Tooltip("name:N", title="head"),
             alt.Tooltip("kind:N"),
             alt.Tooltip("reading:N", title="shown"),
-            alt.Tooltip("interval:N", title="mean, 95% interval"),
+            alt.Tooltip("interval:N", title=f"mean, {result.config.level:.0%} interval"),
             alt.Tooltip("chance:Q", format=".3f"),
         ],
     )
@@ -122,6 +122,11 @@ def _matrices(result: Result) -> Any:
             spacing={"row": 6, "column": 12},
         )
     )
+
+
+def _cell_side(n_columns: int, n_heads: int) -> int:
+    """The side of a cell in pixels, with which all columns fit beside one another."""
+    return int(min(24, max(3, (_WIDTH - 14 * n_columns) / (n_columns * n_heads))))
 
 
 def _outline(base: alt.Chart) -> alt.Chart:
@@ -153,7 +158,10 @@ def _axis(letter: str, n: int, cell: int) -> alt.Axis:
 def _header(**settings: Any) -> alt.Header:
     given: dict[str, Any] = {"labelAngle": settings.pop("angle")} if "angle" in settings else {}
     given |= {"labelAlign": settings["align"]} if "align" in settings else {}
-    return alt.Header(labelFontSize=11, labelFontWeight="normal", labelColor=INK, labelPadding=6, **given)
+    lines = "split(datum.value, ', ')"
+    return alt.Header(
+        labelExpr=lines, labelFontSize=11, labelFontWeight="normal", labelColor=INK, labelPadding=6, **given
+    )
 
 
 def _pattern(result: Result) -> Any:
@@ -222,7 +230,7 @@ def _ranking(result: Result) -> Any:
         .encode(x="chance:Q"),
         base.mark_rule(strokeWidth=2, color=CATEGORIES[0]).encode(x=alt.X("low:Q"), x2="high:Q"),
         base.mark_point(filled=True, size=46, color=CATEGORIES[0], opacity=1).encode(
-            x=x, tooltip=["name:N", alt.Tooltip("interval:N", title="mean, 95% interval")]
+            x=x, tooltip=["name:N", alt.Tooltip("interval:N", title=f"mean, {result.config.level:.0%} interval")]
         ),
     ]
     if result.at_step_zero is not None:
@@ -232,7 +240,8 @@ def _ranking(result: Result) -> Any:
         height=alt.Step(18),
         title=alt.TitleParams(
             f"Induction score, {result.headline.title}",
-            subtitle="95% intervals; dashed: chance" + ("; open: step 0" if result.at_step_zero is not None else ""),
+            subtitle=f"{result.config.level:.0%} intervals; dashed: chance"
+            + ("; open: step 0" if result.at_step_zero is not None else ""),
             fontSize=12,
         ),
     )
@@ -267,4 +276,8 @@ def _subtitle(result: Result) -> list[str]:
         tokens_seen=f"{result.tokens_seen:,}",
         interval=f"{result.config.level:.0%} bootstrap over sequences",
     )
-    return [shown, "Numbers are per cent of attention; outlined heads count as found; focus is 1 - entropy / ln(keys)."]
+    decides = f"Period {result.headline.period} decides, and outlined heads count as found there"
+    n_columns = len(_columns(result)) + (result.at_step_zero is not None)
+    readable = _cell_side(n_columns, result.headline[Kind.INDUCTION].intervals.mean.shape[1]) >= _READABLE
+    numbers = "Numbers are per cent of attention. " if readable else ""
+    return [shown, f"{numbers}{decides}; focus is 1 - entropy / ln(keys)."]
