@@ -7,16 +7,14 @@ Below, in words: the memories whose values are surest, with what fires them and 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 from torch import Tensor
 
+from analyses.ffn_result import Result
 from analyses.ffn_tables import Rows, joined, layer_rows, trigger_text
 from analyses.figures import CATEGORIES, FAINT, INK, QUIET, WIDTH, caption
-
-if TYPE_CHECKING:
-    from analyses.ffn_memories import Result
 
 N_WORDS = 14
 """Memories shown in words."""

@@ -15,122 +15,43 @@ range (triggers are extremes).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
+import altair as alt
 import pandas as pd
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from analyses.ffn_reading import Reading, Summary, read_memories
+from analyses.checkpoints import first_checkpoint, first_checkpoint_file
+from analyses.ffn_figure import drawn
+from analyses.ffn_findings import spoken
+from analyses.ffn_reading import Reading, read_memories
+from analyses.ffn_result import Config, Result, Split
+from analyses.ffn_tables import memory_rows
 from analyses.registry import Finding, Progress
 from interp.agreement import commonest_share
 from interp.memories import CoefficientStream, empty_stream, merged_streams, require_memories, stream_prefixes
 from interp.prefixes import Windows, cut_windows, prefix_tokens, sampled_windows, window_batches
-from model.checkpoint import checkpoint_steps
-from model.errors import ConfigError, InputError
-from model.lab import open_run
+from model.errors import InputError
+from model.lab import TOKENIZER, Lab
 from model.sites import Tap
 
-if TYPE_CHECKING:
-    from model.lab import Lab
+__all__ = [
+    "QUESTION", "Config", "Result", "Split", "State", "figure", "findings", "finish", "inputs", "merge",
+    "planned_windows", "replayed_coefficient", "run", "start", "table", "update",
+]  # fmt: skip
 
 QUESTION = "What fires each FFN memory, and does its value promote what follows?"
-
-
-class Split(StrEnum):
-    """Which documents are read."""
-
-    TRAIN = "train"
-    """Those that the run was trained on, as in Geva et al. 2021."""
-    HELD_OUT = "held_out"
-    """Those that it never saw."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Config:
-    """How much is read, and how much is kept."""
-
-    seed: int = 0
-    """Draws the windows, the permutations and the controls."""
-    split: Split = Split.TRAIN
-    n_tokens: int = 131_072
-    """Prefixes that are read, at least; the whole split where it holds fewer."""
-    n_triggers: int = 25
-    """Triggers kept per memory; 25 in Geva et al. 2021."""
-    n_shown: int = 10
-    """Triggers whose last tokens are stored to be shown."""
-    n_context: int = 32
-    """How many of their last tokens."""
-    n_promoted: int = 10
-    """Tokens kept at either end of a value's order."""
-    n_permutations: int = 1000
-    batch_size: int = 64
-    """Windows at a time."""
-    step_zero: bool = True
-    """Whether step 0 of the run is read as well."""
-
-    def __post_init__(self) -> None:
-        sizes = ("n_tokens", "n_triggers", "n_shown", "n_context", "n_promoted", "n_permutations", "batch_size")
-        for name in sizes:
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} is not an amount; take at least 1.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """The memories of one checkpoint, and of step 0 in brief."""
-
-    config: Config
-
-    run: str
-    step: int
-    norm: str
-    ffn: str
-
-    vocabulary: tuple[str, ...]
-    """One printable string per token id."""
-
-    n_prefixes: int
-    """Prefixes that were read: corpus tokens, each the last of one."""
-    n_windows: int
-    """Stretches of text they come from."""
-
-    reading: Reading
-    """The checkpoint's memories."""
-
-    initial: Summary | None
-    """The same run's step 0; None where it is not kept or was not read, and where this is step 0."""
-
-    random_last_token_share: float
-    """What `last_token_share` is for random prefixes in place of triggers."""
-
-    n_replayed: int
-    """Triggers that were fed again, one by one."""
-    replay_error: float
-    """Largest difference between their coefficients and the stored ones."""
-
-    @property
-    def n_layers(self) -> int:
-        """Layers of the model."""
-        return len(self.reading.summary.layers)
-
-    def spelled(self, tokens: Sequence[int]) -> list[str]:
-        """The strings of token ids; those below 0, which stand for nothing, are left out."""
-        return [self.vocabulary[token] for token in tokens if token >= 0]
-
 
 State = tuple[CoefficientStream, ...]
 """One stream per layer."""
 
 
-def run(subject: Lab, config: Config, progress: Progress | None = None) -> Result:
+def run(subject: Lab, config: Config, *, progress: Progress | None = None) -> Result:
     """Read the corpus through the checkpoint, and through step 0."""
     windows = planned_windows(subject, config)
-    at_zero = _step_zero(subject, config)
+    at_zero = first_checkpoint(subject) if config.step_zero else None
     rounds = 2 if at_zero is not None else 1
     reading = _read(subject, config, windows, progress, (0, rounds))
     initial = None if at_zero is None else _read(at_zero, config, windows, progress, (1, rounds)).summary
@@ -152,24 +73,23 @@ def run(subject: Lab, config: Config, progress: Progress | None = None) -> Resul
     )
 
 
+def inputs(subject: Lab, config: Config) -> list[Path]:
+    """What is read beside weights and corpus: the tokenizer, and step 0."""
+    return [subject.path / TOKENIZER, *([first_checkpoint_file(subject)] if config.step_zero else [])]
+
+
 def table(result: Result) -> pd.DataFrame:
     """One row per memory: how it fires, what fires it, what it promotes, whether the two agree."""
-    from analyses.ffn_tables import memory_rows
-
     return pd.DataFrame(memory_rows(result))
 
 
-def figure(result: Result) -> Any:
+def figure(result: Result) -> alt.VConcatChart:
     """Agreement by layer beside chance and step 0, how triggers and firing changed, and the surest memories in text."""
-    from analyses.ffn_figure import drawn
-
     return drawn(result)
 
 
 def findings(result: Result) -> list[Finding]:
     """Agreement above chance, triggers that share a token, memories that fire less: each against step 0."""
-    from analyses.ffn_findings import spoken
-
     return spoken(result)
 
 
@@ -233,13 +153,6 @@ def _read(lab: Lab, config: Config, windows: Windows, progress: Progress | None,
             progress(part[0] * n_batches + done, part[1] * n_batches, f"reading the corpus at step {lab.step}")
         state = update(lab, state, tokens, ends)
     return finish(lab, config, windows, state)
-
-
-def _step_zero(lab: Lab, config: Config) -> Lab | None:
-    """Step 0 of the same run, on the same corpus; None where it is not kept or is the subject itself."""
-    if not config.step_zero or lab.step == 0 or 0 not in checkpoint_steps(lab.path):
-        return None
-    return open_run(f"{lab.path}@0", device=lab.gpt.device)
 
 
 @torch.no_grad()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,9 +18,7 @@ from interp.agreement import Agreement, commonest_share, measured_agreement, ran
 from interp.memories import CoefficientStream, share_above, value_scores
 from interp.prefixes import Windows, tails
 from interp.topk import positions_of, values_of
-
-if TYPE_CHECKING:
-    from model.gpt import GPT
+from model.gpt import GPT
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from analyses.ffn_result import Result
 from analyses.views.payload import visible
-
-if TYPE_CHECKING:
-    from analyses.ffn_memories import Result
 
 Rows = list[dict[str, Any]]
 

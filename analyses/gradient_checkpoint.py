@@ -9,20 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.gradients import MATRICES, GradientNorms, gradient_norms, over_seeds
-from interp.stats import Interval
-from model.checkpoint import checkpoint_steps
-from model.lab import open_run
-
-if TYPE_CHECKING:
-    from model.gpt import GPT
-    from model.lab import Lab
+from analyses.checkpoints import first_checkpoint
+from interp.gradients import MATRICES, GradientNorms, gradient_norms
+from interp.stats import Interval, over_seeds
+from model.gpt import GPT
+from model.lab import Lab
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +58,9 @@ class StepGradients:
 class CheckpointGradients:
     """A checkpoint and, beside it, step 0 of the same run."""
 
+    run: str
+    """The run's name."""
+
     norm: str
     """Where the model's norms stand."""
 
@@ -70,7 +69,7 @@ class CheckpointGradients:
     now: StepGradients
 
     initial: StepGradients | None
-    """None where step 0 is not kept."""
+    """None where step 0 is not kept, and where this is step 0."""
 
     n_sequences: int
     n_groups: int
@@ -89,16 +88,13 @@ def measured_checkpoint(lab: Lab, *, n_sequences: int, n_groups: int) -> Checkpo
     if len(rows) < n_groups:
         return None
     rows = rows[: len(rows) // n_groups * n_groups]  # groups of one size
-    initial = None
-    if lab.step == 0:
-        initial = _measured(lab.gpt, 0, rows, n_groups)
-    elif 0 in checkpoint_steps(lab.path):
-        initial = _measured(open_run(f"{lab.path}@0", device=lab.gpt.device).gpt, 0, rows, n_groups)
+    now, first = _measured(lab.gpt, lab.step, rows, n_groups), first_checkpoint(lab)
     return CheckpointGradients(
+        run=lab.name,
         norm=lab.config.norm.value,
         n_layers=lab.config.n_layers,
-        now=initial if lab.step == 0 and initial is not None else _measured(lab.gpt, lab.step, rows, n_groups),
-        initial=initial,
+        now=now,
+        initial=None if first is None else _measured(first.gpt, 0, rows, n_groups),
         n_sequences=len(rows),
         n_groups=n_groups,
         n_tokens=rows.numel(),

@@ -9,11 +9,15 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 
 from analyses.figures import CATEGORIES, caption, categorical, sequential
+from analyses.gradient_checkpoint import CheckpointGradients
+from analyses.gradient_initialization import Initialization, Profile
+from analyses.gradient_result import Result
+from analyses.gradient_runs import TrainingMap
 from analyses.gradient_tables import (
     GRADIENT,
     MEAN_SQUARE,
@@ -21,16 +25,9 @@ from analyses.gradient_tables import (
     depth_rows,
     layer_rows,
     map_rows,
-    maps,
     stream_rows,
 )
 from model.config import Norm
-
-if TYPE_CHECKING:
-    from analyses.gradient_checkpoint import CheckpointGradients
-    from analyses.gradient_flow import Result
-    from analyses.gradient_initialization import Initialization, Profile
-    from analyses.gradient_runs import TrainingMap
 
 Rows = list[dict[str, Any]]
 
@@ -47,7 +44,7 @@ def drawn(result: Result) -> alt.VConcatChart:
     parts: list[Any] = []
     if result.initialization is not None:
         parts += [_depth_laws(result.initialization), _over_layers(result.initialization)]
-    if logged := maps(result):
+    if logged := result.maps:
         said = result.pair.spoken() if result.pair is not None else f"{logged[0].run}, without a twin"
         parts += [_stream_maps(logged, said), _matrix_maps(logged)]
     if result.checkpoint is not None:

@@ -1,26 +1,26 @@
 """What gradient flow says, in sentences that deny what is not there (for `analyses.gradient_flow`).
 
 Sentences about initialization are about models drawn for the study, and say so; they hold or fail whatever the run is.
+A denial needs an interval that lies inside a stated floor; one that merely holds zero leaves the matter open.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from analyses.gradient_checkpoint import CheckpointGradients
+from analyses.gradient_initialization import Initialization, Scaling
+from analyses.gradient_result import Result
+from analyses.gradient_runs import Pair, TrainingMap
 from analyses.registry import Finding
+from analyses.verdicts import Verdict, listed, rests_on, together, verdict
 from interp.stats import Interval
 from model.config import Norm
-
-if TYPE_CHECKING:
-    from analyses.gradient_checkpoint import CheckpointGradients
-    from analyses.gradient_flow import Result
-    from analyses.gradient_initialization import Initialization, Scaling
-    from analyses.gradient_runs import Pair, TrainingMap
 
 PREDICTED = {Norm.POST: 0.0, Norm.PRE: -0.5}
 """Exponent of the last layer's W_out gradient in depth, by Xiong et al. 2020, theorem 1."""
@@ -29,6 +29,12 @@ NEAR = {Norm.POST: 0.12, Norm.PRE: 0.1}
 
 FLOOR = math.log(1.5)
 """Smallest change of a ratio of norms that is claimed, as a logarithm."""
+GROWTH_FLOOR = 0.1
+"""Smallest rise of the stream's mean square per layer that is claimed."""
+LINEAR = 0.95
+"""Smallest R^2 of a straight line."""
+SLOPE_FLOOR = 0.02
+"""Smallest slope over layers that is claimed: two percent per layer."""
 SLOPES_FROM = 8
 """Layers from which on slopes over layers are judged; with fewer, an interval over a handful of layers says little."""
 
@@ -49,93 +55,147 @@ def spoken(result: Result) -> list[Finding]:
 
 
 def _exponents(drawn: Initialization, seed: int) -> Finding:
-    scalings = _by_norm(drawn)
     depths = drawn.depths
-    n_seeds = drawn.profiles[0].n_seeds
-    if len(depths) < 2 or not PREDICTED.keys() <= scalings.keys():
+    token = {s.placement: s.exponent for s in drawn.scalings if s.exponent is not None}
+    batch = {s.placement: s.batch_exponent for s in drawn.scalings if s.batch_exponent is not None}
+    if not PREDICTED.keys() <= token.keys():
         sentence = (
             "Whether gradients at initialization follow Xiong et al. 2020 (theorem 1) was not measured: it takes post "
-            f"and pre at two depths or more, and here are {', '.join(scalings)} at {len(depths)}."
+            f"and pre at two depths or more, and here are {', '.join(_by_norm(drawn))} at {len(depths)}."
         )
-        return Finding(sentence=sentence, found=False)
-    agrees = all(abs(scalings[norm].exponent.mean - a) <= NEAR[norm] for norm, a in PREDICTED.items())
-    measured = ", ".join(f"{scalings[norm].exponent:.2f} in {norm}-norm" for norm in PREDICTED)
-    batch = ", ".join(f"{scalings[norm].batch_exponent:.2f} ({norm})" for norm in PREDICTED)
-    others = ", ".join(f"{s.placement} {s.exponent.mean:.2f}" for norm, s in scalings.items() if norm not in PREDICTED)
+        return Finding(sentence=sentence, found=None)
+    law = "with depth as Xiong et al. 2020 predict (theorem 1: exponent 0 in post-norm, -1/2 in pre-norm)"
+    gradient = "one token's gradient at the last layer's W_out"
+    case = _off_predicted(token)
+    match case:
+        case Verdict.BELOW:
+            opening = f"{gradient} scales {law}"
+        case Verdict.EFFECT:
+            opening = f"{gradient} does not scale {law}"
+        case Verdict.OPEN:
+            opening = f"it cannot be told whether {gradient} scales {law}"
+    measured = ", ".join(f"{token[norm]:.2f} in {norm}-norm" for norm in PREDICTED)
+    of_batch = ", ".join(f"{batch[norm]:.2f} ({norm})" for norm in PREDICTED)
+    others = ", ".join(f"{norm} {exponent:.2f}" for norm, exponent in token.items() if norm not in PREDICTED)
     sentence = (
-        f"At initialization (drawn models, not this run) one token's gradient at the last layer's W_out "
-        f"{'scales' if agrees else 'does not scale'} with depth as Xiong et al. 2020 predict (theorem 1: exponent 0 in "
-        f"post-norm, -1/2 in pre-norm): {measured}, over {_listed(depths)} layers, n={n_seeds} seeds from {seed}, "
-        f"{drawn.n_tokens} random tokens each; for the gradient of the batch's mean loss {batch}"
-        f"{f'; other placements: {others}' if others else ''}. Brackets are 95% intervals over seeds."
+        f"At initialization (drawn models, not this run) {opening}: {measured}, over {listed(depths)} layers, "
+        f"{drawn.n_tokens} random tokens each; for the gradient of the batch's mean loss {of_batch}"
+        f"{f'; other placements: {others}' if others else ''} ({_drawn_models(drawn, seed)}). Within "
+        f"{' or '.join(f'{near:g} ({norm})' for norm, near in NEAR.items())} counts as agreeing."
     )
-    return Finding(sentence=sentence, found=agrees)
+    return Finding(sentence=sentence, found=case is Verdict.BELOW)
+
+
+def _off_predicted(exponents: Mapping[Norm, Interval]) -> Verdict:
+    """How far the exponents are from the predicted ones: one that is surely off is enough to refute."""
+    off = [verdict(_minus(exponents[norm], a), NEAR[norm]) for norm, a in PREDICTED.items()]
+    return Verdict.EFFECT if Verdict.EFFECT in off else together(off)
 
 
 def _growth(drawn: Initialization, seed: int) -> Finding:
     scalings = _by_norm(drawn)
     if not PREDICTED.keys() <= scalings.keys():
-        return Finding(
-            sentence="How the stream grows at initialization was not compared: it takes pre and post.", found=False
-        )
+        return _not_compared("How the stream grows", scalings)
     pre, depth = scalings[Norm.PRE], drawn.depths[-1]
-    post_squares = drawn.profile(Norm.POST, depth).mean_square[:, 1:]
-    off = float((post_squares - 1).abs().max())
-    linear, fixed = pre.linearity > 0.95 and pre.growth.low > 0, off < 1e-3
+    off = float((drawn.profile(Norm.POST, depth).mean_square[:, 1:] - 1).abs().max())
+    fixed = off < 1e-3
     sentence = (
-        f"At initialization the mean square of the stream {'grows' if linear else 'does not grow'} linearly with the "
-        f"layer in pre-norm ({pre.growth:.2f} per layer at {depth} layers, R^2 {pre.linearity:.3f}; Xiong et al. "
-        f"2020, lemma 2, bound it by 1/2 and 3/2) and {'stays 1' if fixed else 'does not stay 1'} in post-norm "
-        f"(largest deviation {off:.0e}; n={pre.growth.n} seeds from {seed})."
+        f"At initialization {_growth_words(pre)} in pre-norm ({pre.growth:.2f} per layer at {depth} layers, R^2 "
+        f"{pre.linearity:.3f}; Xiong et al. 2020, lemma 2, bound it by 1/2 and 3/2) and "
+        f"{'stays 1' if fixed else 'does not stay 1'} in post-norm (largest deviation {off:.0e}; "
+        f"{_drawn_models(drawn, seed)})."
     )
-    return Finding(sentence=sentence, found=linear and fixed)
+    return Finding(sentence=sentence, found=_grows(pre) and pre.linearity > LINEAR and fixed)
+
+
+def _growth_words(pre: Scaling) -> str:
+    stream = "the mean square of the stream"
+    match verdict(pre.growth, GROWTH_FLOOR):
+        case Verdict.EFFECT if _grows(pre):
+            return f"{stream} grows {'linearly with the layer' if pre.linearity > LINEAR else 'but not linearly'}"
+        case Verdict.EFFECT:
+            return f"{stream} falls with the layer"
+        case Verdict.BELOW:
+            return f"{stream} does not grow by {GROWTH_FLOOR:g} per layer"
+        case Verdict.OPEN:
+            return f"{stream} is not shown to grow, nor not to,"
+
+
+def _grows(pre: Scaling) -> bool:
+    return verdict(pre.growth, GROWTH_FLOOR) is Verdict.EFFECT and pre.growth.mean > 0
 
 
 def _slopes(drawn: Initialization, seed: int) -> Finding:
     """Post rises more steeply towards the output than pre; "flat in pre-norm" is not claimed, as it does not hold."""
     scalings = _by_norm(drawn)
     if not PREDICTED.keys() <= scalings.keys():
-        return Finding(
-            sentence="Slopes over layers at initialization were not compared: it takes pre and post.", found=False
-        )
+        return _not_compared("Slopes over layers", scalings)
     judged = [depth for depth in drawn.depths if depth >= SLOPES_FROM] or drawn.depths[-1:]
-    differences = {depth: drawn.slope_difference(Norm.POST, Norm.PRE, depth) for depth in judged}
-    apart = all(difference.low > 0 for difference in differences.values())
+    more = {depth: drawn.slope_difference(Norm.POST, Norm.PRE, depth) for depth in judged}
     post, pre = ({slope.depth: slope.w_out for slope in scalings[norm].slopes} for norm in (Norm.POST, Norm.PRE))
     measured = "; ".join(
         f"{depth} layers: post {post[depth]:.3f}, pre {pre[depth]:.3f}, paired difference {difference:.3f}"
-        for depth, difference in differences.items()
+        for depth, difference in more.items()
     )
-    flat = all(not pre[depth].excludes(0) for depth in judged)
-    rises = any(post[depth].low > 0 for depth in judged)
     sentence = (
-        f"At initialization the gradient of W_out {'rises' if apart else 'does not rise'} more from layer to layer in "
-        f"post-norm than in pre-norm (slope of ln norm per layer, {measured}; n={drawn.profiles[0].n_seeds} seeds "
-        f"from {seed}). "
-        "Xiong et al. 2020 draw pre-norm as flat over layers: here it "
-        f"{'cannot be told from flat' if flat else 'is not, it falls towards the output'}"
-        f"{'' if rises else ', and post-norm shows no rise of its own'}."
+        f"At initialization {_slope_opening(more)} (slope of ln norm per layer, {measured}; "
+        f"{_drawn_models(drawn, seed)}; less than {SLOPE_FLOOR:g} is not claimed). Xiong et al. 2020 draw pre-norm as "
+        f"flat over layers: here pre-norm {_direction([pre[depth] for depth in judged])}, and post-norm "
+        f"{_direction([post[depth] for depth in judged])}."
     )
-    return Finding(sentence=sentence, found=apart)
+    return Finding(sentence=sentence, found=all(difference.low >= SLOPE_FLOOR for difference in more.values()))
+
+
+def _slope_opening(more: dict[int, Interval]) -> str:
+    """Post against pre at every depth judged, or at which depths it is not shown."""
+    tail = "more from layer to layer in post-norm than in pre-norm"
+    unshown = [depth for depth, difference in more.items() if difference.low < SLOPE_FLOOR]
+    if not unshown:
+        return f"the gradient of W_out rises {tail}"
+    if all(difference.high < SLOPE_FLOOR for difference in more.values()):
+        return f"the gradient of W_out does not rise {tail}"
+    return f"that the gradient of W_out rises {tail} is not shown, nor that it does not, at {listed(unshown)} layers"
+
+
+def _direction(slopes: Collection[Interval]) -> str:
+    """What slopes at several depths say together."""
+    if all(slope.low >= SLOPE_FLOOR for slope in slopes):
+        return "rises towards the output"
+    if all(slope.high <= -SLOPE_FLOOR for slope in slopes):
+        return "falls towards the output"
+    flat = together([verdict(slope, SLOPE_FLOOR) for slope in slopes]) is Verdict.BELOW
+    return "is flat" if flat else "cannot at every depth be told from flat"
+
+
+def _not_compared(what: str, scalings: Collection[Norm]) -> Finding:
+    sentence = f"{what} at initialization was not compared: it takes pre and post, and here is {', '.join(scalings)}."
+    return Finding(sentence=sentence, found=None)
+
+
+def _drawn_models(drawn: Initialization, seed: int) -> str:
+    n_seeds = drawn.profiles[0].n_seeds
+    return f"n = {n_seeds} seeds from {seed}, 95% intervals over seeds"
 
 
 def _pair(pair: Pair) -> Finding:
     first, second = _log_ratios(pair.first), _log_ratios(pair.second)
-    differ = pair.matched and _quartiles_apart(first, second)
+    differ = _quartiles_apart(first, second)
     words = "; ".join(
-        f"{logged.norm}: {_factor(ratios)} over {len(logged.steps)} logged steps to {int(logged.steps[-1])}"
+        f"{logged.run} ({logged.norm}-norm): {_factor(ratios)} over n = {len(logged.steps)} logged steps from "
+        f"{int(logged.steps[0])} to {int(logged.steps[-1])}"
         for logged, ratios in ((pair.first, first), (pair.second, second))
     )
-    opening = (
-        "Through training the placement changes how much of the stream's gradient arrives at the bottom"
-        if differ
-        else "That the placement changes the gradient through training is not shown"
-    )
+    if not pair.matched:
+        opening = "What the placement changes in the gradient through training is not known"
+    elif differ:
+        opening = "Through training the placement changes how much of the stream's gradient arrives at the bottom"
+    else:
+        opening = "That the placement changes the gradient through training is not shown"
     sentence = (
         f"{opening}: |dL/dx| at the bottom over the top is {words} (median, middle half in brackets). "
-        f"{pair.spoken()}. One seed each, so there is no interval over seeds."
+        f"{pair.spoken()}. One seed each ({pair.seed} in {pair.first.run}), so there is no interval over seeds."
     )
-    return Finding(sentence=sentence, found=differ)
+    return Finding(sentence=sentence, found=differ if pair.matched else None)
 
 
 def _no_twin(logged: TrainingMap) -> Finding:
@@ -143,34 +203,38 @@ def _no_twin(logged: TrainingMap) -> Finding:
         f"What the placement of the norms changed in training is not known: {logged.run} ({logged.norm}-norm) was "
         "looked at without a twin; name one with twin=RUN."
     )
-    return Finding(sentence=sentence, found=False)
+    return Finding(sentence=sentence, found=None)
 
 
 def _checkpoint(looked_at: CheckpointGradients) -> Finding:
-    now, change = looked_at.now, looked_at.change
-    on = f"on {looked_at.n_sequences} held-out sequences in {looked_at.n_groups} groups"
-    ratio = _as_factor(now.ratio)
-    if change is None or looked_at.initial is None:
-        sentence = (
-            f"At step {now.step} |dL/dx| at the bottom of the stream is {ratio} times that at the top ({on}); what "
-            "training changed about it is not known, as step 0 is not kept."
-        )
-        return Finding(sentence=sentence, found=False)
-    if now.step == 0:
-        sentence = f"At step 0 |dL/dx| at the bottom of the stream is {ratio} times that at the top ({on}): untrained."
-        return Finding(sentence=sentence, found=False)
-    changed = change.excludes(0) and abs(change.mean) >= FLOOR
+    now, initial, change = looked_at.now, looked_at.initial, looked_at.change
+    unit = f"held-out sequences in {looked_at.n_groups} groups"
+    rests = rests_on(looked_at.run, step=now.step, n=looked_at.n_sequences, unit=unit, intervals="over groups")
+    ratio = f"|dL/dx| at the bottom of the stream is {_as_factor(now.ratio)} times that at the top"
+    if change is None or initial is None:
+        why = "this is step 0" if now.step == 0 else "step 0 is not kept"
+        sentence = f"What training changed about the stream's gradient is not known ({why}): {ratio} ({rests})."
+        return Finding(sentence=sentence, found=None)
+    what = "how much of the stream's gradient reaches the bottom"
+    case = verdict(change, FLOOR)
+    opening = {
+        Verdict.EFFECT: f"Training changed {what}",
+        Verdict.BELOW: f"Training changed by less than a factor of 1.5 {what}",
+        Verdict.OPEN: f"Whether training changed by a factor of 1.5 {what} cannot be told",
+    }[case]
     sentence = (
-        f"Training {'changed' if changed else 'did not change'} how much of the stream's gradient reaches the bottom: "
-        f"|dL/dx| there is {ratio} times that at the top at step {now.step} and "
-        f"{_as_factor(looked_at.initial.ratio)} times at step 0 ({on}; 95% "
-        f"intervals over groups, paired change {_as_factor(change)}; less than a factor of 1.5 is not claimed)."
+        f"{opening}: {ratio}, and {_as_factor(initial.ratio)} times at step 0; paired change {_as_factor(change)} "
+        f"({rests})."
     )
-    return Finding(sentence=sentence, found=changed)
+    return Finding(sentence=sentence, found=case is Verdict.EFFECT)
 
 
 def _by_norm(drawn: Initialization) -> dict[Norm, Scaling]:
     return {scaling.placement: scaling for scaling in drawn.scalings}
+
+
+def _minus(interval: Interval, value: float) -> Interval:
+    return replace(interval, mean=interval.mean - value, low=interval.low - value, high=interval.high - value)
 
 
 def _log_ratios(logged: TrainingMap) -> Tensor:
@@ -191,7 +255,3 @@ def _factor(logs: Tensor) -> str:
 def _as_factor(logs: Interval) -> str:
     mean, low, high = (math.exp(min(value, 700.0)) for value in (logs.mean, logs.low, logs.high))
     return f"{mean:.3g} [{low:.3g}, {high:.3g}]"
-
-
-def _listed(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers[:-1])) + f" and {numbers[-1]}"

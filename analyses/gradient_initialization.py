@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from analyses.config_rules import at_least, require
+from analyses.registry import Progress
 from interp.gradients import (
     MATRICES,
     GradientNorms,
@@ -23,16 +24,12 @@ from interp.gradients import (
     gradient_norms,
     layer_slope,
     layer_slopes,
-    linear_fit,
-    over_seeds,
 )
-from interp.stats import Interval
+from interp.stats import Interval, linear_fit, over_seeds
 from model.config import FFNKind, GPTConfig, Init, Norm, NormKind, Positions
+from model.errors import ConfigError
 from model.gpt import GPT
 from model.sites import Tap
-
-if TYPE_CHECKING:
-    from analyses.registry import Progress
 
 SHOWN = tuple(name for name in MATRICES if name != "W_gate")
 """The matrices of a layer in these models."""
@@ -54,6 +51,23 @@ class Sweep:
     n_pos: int = 64
     """Tokens in each."""
     norm_kind: NormKind = NormKind.LAYERNORM
+
+    def __post_init__(self) -> None:
+        for name in ("placements", "depths"):
+            given = getattr(self, name)
+            if not given or len(set(given)) < len(given):
+                shown = ",".join(map(str, given)) or "nothing"
+                raise ConfigError(f"sweep.{name} is {shown}; give one or more, each once, separated by commas.")
+        require(
+            self,
+            "sweep",
+            depths=at_least(2),  # a slope over layers takes two of them
+            n_seeds=at_least(2),  # and an interval over seeds two seeds
+            n_pos=at_least(2),  # a token, and the one that is predicted
+            n_sequences=at_least(1),
+            d_vocab=at_least(2),
+        )
+        self.model(self.placements[0], self.depths[0])  # refuses what no model can be
 
     def model(self, placement: Norm, depth: int) -> GPTConfig:
         """The model of one cell."""
@@ -119,10 +133,11 @@ class Scaling:
 
     placement: Norm
 
-    exponent: Interval
-    """a of (one token's gradient at the last layer's W_out) ~ depth^a: what Xiong's theorem 1 is about."""
+    exponent: Interval | None
+    """a of (one token's gradient at the last layer's W_out) ~ depth^a: what Xiong's theorem 1 is about; None where all
+    models are of one depth."""
 
-    batch_exponent: Interval
+    batch_exponent: Interval | None
     """The same for the gradient of the mean loss over the batch, in which tokens may add up or cancel."""
 
     slopes: tuple[DepthSlopes, ...]
@@ -159,22 +174,23 @@ class Initialization:
         return next(p for p in self.profiles if p.placement is placement and p.depth == depth)
 
 
-def measured_initialization(sweep: Sweep, seed: int, progress: Progress | None = None) -> Initialization:
-    """Draw every model of the sweep and measure its gradient; seeds run from `seed` on."""
+def measured_initialization(
+    sweep: Sweep, seed: int, *, progress: Progress | None = None, device: str = "cpu"
+) -> Initialization:
+    """Draw every model of the sweep and measure its gradient on `device`; seeds run from `seed` on."""
     cells = [(placement, depth) for placement in sweep.placements for depth in sorted(sweep.depths)]
     profiles = []
     for done, (placement, depth) in enumerate(cells):
         if progress is not None:
             progress(done, len(cells), f"gradients at initialization: {placement}, {depth} layers")
-        profiles.append(_profile(sweep, placement, depth, seed))
+        profiles.append(_profile(placement, depth, list(_drawn(sweep, placement, depth, seed, device))))
     scalings = [
         _scaling(placement, [p for p in profiles if p.placement is placement]) for placement in sweep.placements
     ]
     return Initialization(profiles=tuple(profiles), scalings=tuple(scalings), n_tokens=sweep.n_sequences * sweep.n_pos)
 
 
-def _profile(sweep: Sweep, placement: Norm, depth: int, seed: int) -> Profile:
-    drawn = list(_drawn(sweep, placement, depth, seed))
+def _profile(placement: Norm, depth: int, drawn: list[GradientNorms]) -> Profile:
     layers = range(depth)
     boundaries = [*(str(Tap.RESID_PRE.at(layer)) for layer in layers), str(Tap.RESID_POST.at(depth - 1))]
     return Profile(
@@ -187,11 +203,11 @@ def _profile(sweep: Sweep, placement: Norm, depth: int, seed: int) -> Profile:
     )
 
 
-def _drawn(sweep: Sweep, placement: Norm, depth: int, seed: int) -> Iterator[GradientNorms]:
+def _drawn(sweep: Sweep, placement: Norm, depth: int, seed: int, device: str) -> Iterator[GradientNorms]:
     for each in range(seed, seed + sweep.n_seeds):
         generator = torch.Generator().manual_seed(each)
         tokens = torch.randint(sweep.d_vocab, (sweep.n_sequences, sweep.n_pos), generator=generator)
-        yield gradient_norms(GPT(sweep.model(placement, depth), seed=each), tokens)
+        yield gradient_norms(GPT(sweep.model(placement, depth), seed=each).to(device), tokens)
 
 
 def _scaling(placement: Norm, profiles: list[Profile]) -> Scaling:
@@ -199,12 +215,16 @@ def _scaling(placement: Norm, profiles: list[Profile]) -> Scaling:
     growth, linearity = linear_fit(profiles[-1].mean_square)
     return Scaling(
         placement=placement,
-        exponent=depth_exponent(depths, torch.stack([profile.token_norms for profile in profiles], dim=1)),
-        batch_exponent=depth_exponent(depths, torch.stack([profile.w_out[:, -1] for profile in profiles], dim=1)),
+        exponent=_exponent(depths, [profile.token_norms for profile in profiles]),
+        batch_exponent=_exponent(depths, [profile.w_out[:, -1] for profile in profiles]),
         slopes=tuple(_slopes(profile) for profile in profiles),
         growth=growth,
         linearity=linearity,
     )
+
+
+def _exponent(depths: list[int], norms: list[Float[Tensor, " seed"]]) -> Interval | None:
+    return depth_exponent(depths, torch.stack(norms, dim=1)) if len(depths) > 1 else None
 
 
 def _slopes(profile: Profile) -> DepthSlopes:

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from interp.gradients import MATRICES
 from model.errors import InputError
-from model.lab import read_metrics, read_run, resolve_run
+from model.lab import RUN, read_metrics, read_run, resolve_run
+from model.training.metrics_log import FILE_NAME as METRICS
 
 BOOKKEEPING = frozenset({"train.checkpoint_every", "train.full_states", "train.log_every"})
 """Settings that say when a run is looked at, and leave the weights alone."""
@@ -112,6 +113,11 @@ class Pair:
         beyond = ", ".join(map(str, self.unmatched))
         same_norm = "" if len(self.unmatched) < len(self.differences) else "; the norm's placement is the same"
         return f"{names} are not a matched pair: they differ in {beyond}{same_norm}"
+
+
+def log_files(run_dir: Path) -> list[Path]:
+    """The files of a run that its map and its comparison with a twin are read from."""
+    return [run_dir / RUN, run_dir / METRICS]
 
 
 def training_map(run_dir: Path, record: Mapping[str, Any]) -> TrainingMap | None:

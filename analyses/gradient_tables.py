@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 
+from analyses.gradient_checkpoint import CheckpointGradients, StepGradients
 from analyses.gradient_initialization import SHOWN, DepthSlopes, Initialization, Profile, Scaling
-
-if TYPE_CHECKING:
-    from analyses.gradient_checkpoint import CheckpointGradients, StepGradients
-    from analyses.gradient_flow import Result
-    from analyses.gradient_runs import TrainingMap
+from analyses.gradient_result import Result
+from analyses.gradient_runs import TrainingMap
 
 GRADIENT, MEAN_SQUARE = "norm of gradient", "mean square"
 MOST_COLUMNS = 120
@@ -34,19 +32,12 @@ def summary(result: Result) -> pd.DataFrame:
     if result.initialization is not None:
         scalings = {scaling.placement: scaling for scaling in result.initialization.scalings}
         rows += [_drawn_row(profile, scalings[profile.placement]) for profile in result.initialization.profiles]
-    for logged in maps(result):
+    for logged in result.maps:
         rows += [_logged_row(logged, index) for index in (0, len(logged.steps) - 1)]
     if result.checkpoint is not None:
         looked_at = {each.step: each for each in (result.checkpoint.initial, result.checkpoint.now) if each is not None}
         rows += [_checkpoint_row(result, each) for each in looked_at.values()]
     return pd.DataFrame(rows, columns=list(SUMMARY))
-
-
-def maps(result: Result) -> list[TrainingMap]:
-    """The logged maps there are: the pair's, else the run's own."""
-    if result.pair is not None:
-        return [result.pair.first, result.pair.second]
-    return [] if result.run is None else [result.run]
 
 
 def layer_rows(profile: Profile) -> list[dict[str, Any]]:
@@ -133,11 +124,14 @@ def _drawn_row(profile: Profile, scaling: Scaling) -> dict[str, Any]:
         "dL/dx top/bottom": float(stream[-1] / stream[0]),
         "mean square last/first": float(square[-1] / square[0]),
         **_slope_cells(slope),
-        "exponent": scaling.exponent.mean,
-        "exponent low": scaling.exponent.low,
-        "exponent high": scaling.exponent.high,
-        "n seeds": scaling.exponent.n,
+        **_exponent_cells(scaling),
+        "n seeds": profile.n_seeds,
     }
+
+
+def _exponent_cells(scaling: Scaling) -> dict[str, float]:
+    found = scaling.exponent
+    return {} if found is None else {"exponent": found.mean, "exponent low": found.low, "exponent high": found.high}
 
 
 def _slope_cells(slope: DepthSlopes) -> dict[str, float]:

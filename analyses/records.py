@@ -16,7 +16,6 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-import torch
 from jaxtyping import AbstractArray
 from torch import Tensor
 
@@ -145,10 +144,15 @@ def _decode_plain(hint: Any, tree: Any, where: str) -> Any:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two records hold the same values: equal trees, and tensors equal in type, shape and every element."""
+    """Whether two records hold the same values: equal trees, and tensors equal in type, shape and every element.
+
+    NaN is the same as NaN, and as nothing else.
+    """
     (tree, tensors), (other_tree, other_tensors) = encode(left), encode(right)
-    return tree == other_tree and all(
-        tensors[name].dtype == other_tensors[name].dtype
-        and torch.equal(torch.nan_to_num(tensors[name]), torch.nan_to_num(other_tensors[name]))
-        for name in tensors
-    )
+    return tree == other_tree and all(_same_tensor(tensors[name], other_tensors[name]) for name in tensors)
+
+
+def _same_tensor(left: Tensor, right: Tensor) -> bool:
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return False
+    return bool(((left == right) | ((left != left) & (right != right))).all())  # only NaN differs from itself

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from analyses import ffn_memories
 from analyses.ffn_memories import Config, Result, Split, planned_windows, replayed_coefficient
 from analyses.ffn_tables import layer_rows, trigger_text
 from analyses.records import decode, encode, same
+from analyses.registry import Finding
 from interp.prefixes import window_batches
 from model import GPT
 from model.checkpoint import save_checkpoint
@@ -135,8 +137,12 @@ def test_findings_affirm_what_was_planted(found: tuple[Lab, Result]) -> None:
     agreement = ffn_memories.findings(result)[0]
     assert agreement.found
     assert "layer 0 100.0% [100.0%, 100.0%] of 8 against 12.5% by chance, 8.0 times" in agreement.sentence
-    assert "step 8" in agreement.sentence
-    assert "seed 0" in agreement.sentence
+
+
+def test_every_sentence_names_run_step_n_seed_and_level(found: tuple[Lab, Result]) -> None:
+    _, result = found
+    for finding in ffn_memories.findings(result):
+        assert f"run@8, n = {result.n_prefixes:,} prefixes of train text, seed 0, 95% intervals" in finding.sentence
 
 
 def test_agreement_is_denied_where_values_promote_something_else(tmp_path: Path) -> None:
@@ -147,6 +153,7 @@ def test_agreement_is_denied_where_values_promote_something_else(tmp_path: Path)
     assert result.initial is None
     said = ffn_memories.findings(result)
     assert not any(finding.found for finding in said)
+    assert [finding.found for finding in said] == [False, None, None]
     assert said[0].sentence.startswith("In no layer")
     assert "step 0 was not read" in said[1].sentence
 
@@ -156,6 +163,71 @@ def test_a_random_model_beside_another_random_model_has_nothing_found(tmp_path: 
     lab = written_run(tmp_path / "run", first, ByteTokenizer(), ("stdlib",), zero=second)
     said = ffn_memories.findings(ffn_memories.run(lab, Config(n_tokens=6_000)))
     assert [finding.found for finding in said] == [False, False, False], [finding.sentence for finding in said]
+
+
+def with_changes(result: Result, *, rate: Callable[[Tensor], Tensor]) -> Result:
+    """The result with other firing rates at the checkpoint; at step 0 all are a tenth."""
+    assert result.initial is not None
+    start = torch.full((1, 8), 0.1)
+    summary = replace(result.reading.summary, firing_rate=rate(start))
+    initial = replace(
+        result.initial, firing_rate=start, layers=tuple(replace(each, n_dead=2) for each in result.initial.layers)
+    )
+    return replace(result, reading=replace(result.reading, summary=summary), initial=initial)
+
+
+@pytest.mark.parametrize(
+    ("rate", "found_it", "opening"),
+    [
+        (lambda start: start * 2, True, "In layer 0 training changed by a factor of 1.5 or more how often"),
+        (lambda start: start * 1.2, False, "In no layer did training change by a factor of 1.5 or more how often"),
+        (
+            lambda start: start * torch.tensor([0.1, 1, 1, 1, 1, 1, 1, 9]),
+            False,
+            "Whether training changed by a factor of 1.5 or more how often memories fire",
+        ),
+    ],
+)
+def test_a_change_is_claimed_denied_or_left_open_by_its_whole_interval(
+    found: tuple[Lab, Result], rate: Callable[[Tensor], Tensor], found_it: bool, opening: str
+) -> None:
+    said = ffn_memories.findings(with_changes(found[1], rate=rate))[2]
+    assert said.sentence.startswith(opening)
+    assert said.found is found_it
+
+
+def test_firing_rates_are_shown_as_they_are_compared_with_deaths_at_both_steps(found: tuple[Lab, Result]) -> None:
+    """One memory of eight has died: it is counted, and the geometric means are over the seven others."""
+    rates = torch.tensor([[0.0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1 * 2**7]])
+    said = ffn_memories.findings(with_changes(found[1], rate=lambda _: rates))[2].sentence
+    assert "layer 0 20.0%, at step 0 10.0% (paired times 2.00" in said
+    assert ", n = 7)" in said
+    assert "Never fired: 0 of 8 in layer 0 (2 at step 0)" in said
+
+
+def test_agreement_that_a_layer_shows_too_little_of_is_not_claimed(found: tuple[Lab, Result]) -> None:
+    """Half a point above chance, however sure, is below the floor; a wide interval denies nothing."""
+    (layer,) = found[1].reading.summary.layers
+
+    def said(**measured: float) -> Finding:
+        other = replace(layer, agreement=replace(layer.agreement, p=0.001, **measured))
+        summary = replace(found[1].reading.summary, layers=(other,))
+        return ffn_memories.findings(replace(found[1], reading=replace(found[1].reading, summary=summary)))[0]
+
+    sure = said(share=0.130, low=0.128, high=0.132, chance=0.125)
+    assert sure.sentence.startswith("In no layer")
+    wide = said(share=0.2, low=0.05, high=0.4, chance=0.125)
+    assert "is shown in no layer, nor that they do not in layer 0" in wide.sentence
+    assert not sure.found
+    assert not wide.found
+
+
+def test_a_result_is_not_that_of_another_step_zero(tmp_path: Path) -> None:
+    lab = letters_lab(tmp_path, planted_memories(), zero=planted_memories())
+    names = [path.relative_to(lab.path) for path in ffn_memories.inputs(lab, Config())]
+    assert names == [Path("tokenizer.json"), Path("checkpoints/step-00000000/manifest.json")]
+    assert all((lab.path / name).is_file() for name in names)
+    assert ffn_memories.inputs(lab, Config(step_zero=False)) == [lab.path / "tokenizer.json"]
 
 
 def test_a_memory_that_never_fires_is_dead_and_has_no_triggers(tmp_path: Path) -> None:
@@ -280,6 +352,11 @@ def test_a_run_without_text_is_refused_with_a_sentence(tmp_path: Path) -> None:
     lab = written_run(tmp_path / "run", make_gpt_with(d_vocab=257), ByteTokenizer(), ("repeats",))
     with pytest.raises(InputError, match="has no text in its train split"):
         ffn_memories.run(lab, Config())
+
+
+def test_seeds_below_zero_are_refused() -> None:
+    with pytest.raises(ConfigError, match="seed=-1 is not allowed"):
+        Config(seed=-1)
 
 
 def test_amounts_of_nothing_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +11,20 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from analyses import gradient_flow
+from analyses import gradient_flow, gradient_initialization
+from analyses.gradient_findings import _direction, _slope_opening
 from analyses.gradient_flow import Config, Result
 from analyses.gradient_initialization import Initialization, Sweep, measured_initialization
 from analyses.gradient_runs import differing_settings, training_map
 from analyses.gradient_tables import SUMMARY
 from analyses.records import decode, encode, same
-from model import Norm
+from analyses.registry import Finding
+from analyses.study import SavedResult, run_study
+from interp.gradients import GradientNorms, gradient_norms
+from interp.stats import Interval
+from model import GPT, Norm
 from model.errors import ConfigError, InputError, UnknownNameError
 from model.lab import open_run, read_run
 from model.presets import get_preset
@@ -85,9 +92,64 @@ def test_the_slope_over_layers_is_larger_in_post_norm_than_in_pre_norm(laws: Ini
 def test_findings_about_initialization_affirm_the_laws(laws: Initialization) -> None:
     said = gradient_flow.findings(Result(seed=0, initialization=laws, run=None, pair=None, checkpoint=None))
     assert [finding.found for finding in said] == [True, True, True]
-    assert "n=4 seeds" in said[0].sentence
+    assert all("n = 4 seeds from 0, 95% intervals over seeds" in finding.sentence for finding in said)
     assert "-1/2 in pre-norm" in said[0].sentence
-    assert "is not, it falls towards the output" in said[2].sentence
+    assert "here pre-norm falls towards the output" in said[2].sentence
+
+
+def interval(low: float, high: float) -> Interval:
+    return Interval(mean=(low + high) / 2, low=low, high=high, n=4, level=0.95, method="")
+
+
+def about_growth(laws: Initialization, growth: Interval, linearity: float) -> Finding:
+    pre = replace(scaling(laws, Norm.PRE), growth=growth, linearity=linearity)
+    scalings = tuple(pre if each.placement is Norm.PRE else each for each in laws.scalings)
+    changed = replace(laws, scalings=scalings)
+    return gradient_flow.findings(Result(seed=0, initialization=changed, run=None, pair=None, checkpoint=None))[1]
+
+
+@pytest.mark.parametrize(
+    ("growth", "linearity", "said"),
+    [
+        (interval(0.7, 0.9), 0.997, "the mean square of the stream grows linearly with the layer"),
+        (interval(0.7, 0.9), 0.8, "the mean square of the stream grows but not linearly"),
+        (interval(-0.72, 2.34), 0.997, "the mean square of the stream is not shown to grow, nor not to"),
+        (interval(-0.05, 0.05), 0.2, "the mean square of the stream does not grow by 0.1 per layer"),
+        (interval(-0.9, -0.7), 0.997, "the mean square of the stream falls with the layer"),
+    ],
+)
+def test_growth_is_claimed_denied_or_left_open_by_its_whole_interval(
+    laws: Initialization, growth: Interval, linearity: float, said: str
+) -> None:
+    finding = about_growth(laws, growth, linearity)
+    assert said in finding.sentence
+    assert finding.found == ("grows linearly" in said)
+
+
+@pytest.mark.parametrize(
+    ("slopes", "said"),
+    [
+        ([interval(0.03, 0.07)], "rises towards the output"),
+        ([interval(-0.07, -0.03), interval(-0.2, -0.1)], "falls towards the output"),
+        ([interval(-0.01, 0.01)], "is flat"),
+        ([interval(-0.128, 0.424)], "cannot at every depth be told from flat"),
+        ([interval(-0.2, -0.1), interval(0.1, 0.2)], "cannot at every depth be told from flat"),
+    ],
+)
+def test_a_slope_is_said_to_go_where_it_goes(slopes: list[Interval], said: str) -> None:
+    assert _direction(slopes) == said
+
+
+@pytest.mark.parametrize(
+    ("difference", "said"),
+    [
+        (interval(0.05, 0.1), "the gradient of W_out rises more"),
+        (interval(-0.01, 0.01), "the gradient of W_out does not rise more"),
+        (interval(-0.128, 0.424), "that the gradient of W_out rises more from layer to layer in post-norm"),
+    ],
+)
+def test_slopes_that_cannot_be_told_apart_are_not_denied(difference: Interval, said: str) -> None:
+    assert _slope_opening({8: difference}).startswith(said)
 
 
 def test_findings_deny_laws_that_do_not_hold(laws: Initialization) -> None:
@@ -102,11 +164,12 @@ def test_findings_deny_laws_that_do_not_hold(laws: Initialization) -> None:
     assert "does not scale with depth" in said[0].sentence
 
 
-def test_findings_deny_what_was_not_measured() -> None:
+def test_what_was_not_measured_is_neither_affirmed_nor_denied() -> None:
     only_pre = measured_initialization(replace(SMALL, placements=(Norm.PRE,)), seed=0)
     said = gradient_flow.findings(Result(seed=0, initialization=only_pre, run=None, pair=None, checkpoint=None))
-    assert not any(finding.found for finding in said)
+    assert [finding.found for finding in said] == [None, None, None]
     assert "was not measured" in said[0].sentence
+    assert "was not compared" in said[1].sentence
 
 
 def test_a_sweep_is_the_same_every_time() -> None:
@@ -143,7 +206,7 @@ def test_an_unmatched_pair_lists_what_differs_and_finds_nothing(runs: Path) -> N
     assert not result.pair.matched
     assert {d.setting for d in result.pair.unmatched} == {"train.seed", "optim.lr"}
     (said,) = [f for f in gradient_flow.findings(result) if "through training" in f.sentence]
-    assert not said.found
+    assert said.found is None
     assert "not a matched pair: they differ in" in said.sentence
     assert "train.seed (0 and 3)" in said.sentence
 
@@ -172,16 +235,67 @@ def test_maps_hold_what_was_logged(runs: Path) -> None:
 def test_at_step_zero_nothing_is_said_to_have_changed(runs: Path) -> None:
     result = gradient_flow.run(open_run(f"{runs / 'pre'}@0"), QUICK)
     said = gradient_flow.findings(result)
-    assert not any(finding.found for finding in said)
-    assert "untrained" in said[-1].sentence
+    assert [finding.found for finding in said] == [None, None]
+    assert "not known (this is step 0)" in said[-1].sentence
+    assert "pre@0, n = 8 held-out sequences in 4 groups, 95% intervals over groups" in said[-1].sentence
 
 
 def test_without_step_zero_no_change_is_claimed(runs: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(runs / "pre", tmp_path / "pre"))
     shutil.rmtree(run / "checkpoints" / "step-00000000")
     said = gradient_flow.findings(gradient_flow.run(open_run(run), QUICK))
-    assert not any(finding.found for finding in said)
+    assert [finding.found for finding in said] == [None, None]
     assert "step 0 is not kept" in said[-1].sentence
+
+
+@pytest.mark.parametrize(
+    ("change", "found", "said"),
+    [
+        ([0.9, 1.0, 1.1, 1.0], True, "Training changed how much"),
+        ([0.36, 0.37, 0.38, 0.37], False, "Training changed by less than a factor of 1.5 how much"),
+        ([-2.0, 4.0, 3.0, 2.0], False, "Whether training changed by a factor of 1.5 how much"),
+    ],
+)
+def test_a_change_at_the_checkpoint_is_claimed_denied_or_left_open(
+    runs: Path, change: list[float], found: bool, said: str
+) -> None:
+    result = gradient_flow.run(open_run(runs / "pre"), QUICK)
+    checkpoint = result.checkpoint
+    assert checkpoint is not None
+    assert checkpoint.initial is not None
+    now = replace(checkpoint.now, group_ratios=checkpoint.initial.group_ratios + torch.tensor(change))
+    (*_, finding) = gradient_flow.findings(replace(result, checkpoint=replace(checkpoint, now=now)))
+    assert finding.sentence.startswith(said)
+    assert finding.found is found
+
+
+def test_a_saved_result_is_used_again_until_a_file_that_it_read_changes(runs: Path, tmp_path: Path) -> None:
+    """The twin's log, its settings, the run's own, the held-out rows, step 0: each makes the saved comparison stale."""
+    for name in ("pre", "post"):
+        shutil.copytree(runs / name, tmp_path / name)
+    first, twin = tmp_path / "pre", tmp_path / "post"
+    settings = ["initialization=false", "n_sequences=8", "n_groups=4", f"twin={twin}"]
+
+    def asked() -> SavedResult:
+        return run_study("gradient-flow", f"{first}@16", settings)
+
+    def touched(file: Path) -> None:
+        text = file.read_text()
+        again = text.splitlines()[-1] + "\n" if file.suffix == ".jsonl" else "\n"  # still the same run in every way
+        file.write_text(text + again)
+
+    saved = asked()
+    assert asked().provenance == saved.provenance
+    named = gradient_flow.inputs(open_run(f"{first}@16"), Config(twin=str(twin)))
+    assert all(file.is_file() for file in named)
+    for file in (twin / "metrics.jsonl", twin / "run.json", first / "metrics.jsonl", first / "run.json"):
+        touched(file)
+        again = asked()
+        assert again.provenance.inputs_sha256 != saved.provenance.inputs_sha256
+        saved = again
+    shutil.rmtree(first / "checkpoints" / "step-00000000")
+    assert asked().provenance.inputs_sha256 != saved.provenance.inputs_sha256
+    assert gradient_flow.inputs(None, Config()) == []
 
 
 def test_a_run_without_logged_norms_is_no_twin(runs: Path, tmp_path: Path) -> None:
@@ -200,6 +314,46 @@ def test_twins_that_cannot_be_are_refused_with_a_sentence(runs: Path) -> None:
         gradient_flow.run(lab, replace(QUICK, twin=str(runs / "pots")))
     with pytest.raises(InputError, match="is the twin of no run"):
         gradient_flow.run(None, Config(sweep=SMALL, twin="runs/post"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("sweep.n_seeds=0", "sweep.n_seeds=0 is not allowed; give a number of at least 2"),
+        ("sweep.n_seeds=1", "sweep.n_seeds=1 is not allowed; give a number of at least 2"),
+        ("sweep.depths=", "sweep.depths is nothing; give one or more"),
+        ("sweep.depths=1", "sweep.depths=1 is not allowed; give a number of at least 2"),
+        ("sweep.depths=4,4", "sweep.depths is 4,4; give one or more, each once"),
+        ("sweep.placements=", "sweep.placements is nothing; give one or more"),
+        ("sweep.n_pos=1", "sweep.n_pos=1 is not allowed; give a number of at least 2"),
+        ("sweep.n_sequences=0", "sweep.n_sequences=0 is not allowed; give a number of at least 1"),
+        ("sweep.n_heads=3", "n_heads"),
+        ("seed=-1", "seed=-1 is not allowed"),
+    ],
+)
+def test_sweeps_of_nothing_are_refused_with_a_sentence(setting: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        with_settings(Config(), [setting])
+
+
+def test_one_depth_has_slopes_and_no_exponent() -> None:
+    result = gradient_flow.run(None, Config(sweep=replace(SMALL, depths=(3,))))
+    assert gradient_flow.findings(result)[0].found is None
+    assert len(gradient_flow.table(result)) == 2
+    assert gradient_flow.figure(result).to_dict()
+
+
+def test_drawn_models_run_where_they_are_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[str] = set()
+
+    def spied(gpt: GPT, tokens: Tensor) -> GradientNorms:
+        seen.add(str(gpt.device))
+        return gradient_norms(gpt.to("cpu"), tokens)
+
+    monkeypatch.setattr(gradient_initialization, "gradient_norms", spied)
+    monkeypatch.setattr(GPT, "to", lambda gpt, device: seen.add(f"to {device}") or gpt)
+    gradient_flow.run(None, Config(sweep=replace(SMALL, depths=(2, 3), n_seeds=2)), device="cuda:0")
+    assert "to cuda:0" in seen
 
 
 def test_groups_too_few_or_too_many_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,10 @@ from analyses import registry, results, study
 from analyses.records import decode, encode, same
 from analyses.shelf import shelf
 from model.errors import CheckpointError, ConfigError, CutawayError, InputError, UnknownNameError
+from model.lab import Lab
+from model.tokenizer import ByteTokenizer
 from tests.analyses import toy_study
+from tests.conftest import make_gpt_with
 
 CONFIG = toy_study.Config()
 
@@ -28,25 +32,34 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> str:
     return "toy"
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ToyLab(Lab):
+    """An opened checkpoint with a weight to double; its hash is the step's."""
+
+    weight: float
+
+    @property
+    def weights_sha256(self) -> str:
+        return f"w{self.step}"
+
+
 @pytest.fixture
-def lab(tmp_path: Path) -> Any:
-    """What the runner needs of an opened checkpoint."""
-    return SimpleNamespace(
-        name="tiny", path=tmp_path / "tiny", step=8, tokens_seen=1024, weights_sha256="abc", weight=3.0,
-        run_config={"corpus_sha256": "def"}, gpt=SimpleNamespace(device=torch.device("cpu")),
+def lab(tmp_path: Path) -> ToyLab:
+    return ToyLab(
+        gpt=make_gpt_with(n_layers=1), tokenizer=ByteTokenizer(), path=tmp_path / "tiny", step=8, tokens_seen=1024,
+        run_config={"corpus_sha256": "def"}, weight=3.0,
     )  # fmt: skip
 
 
 @pytest.fixture
-def checkpoints(lab: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def checkpoints(lab: ToyLab, monkeypatch: pytest.MonkeyPatch) -> ToyLab:
     """Three checkpoints of one run, opened by spec; the weight is the step."""
     steps = {0: 1.0, 4: 2.0, 8: 3.0}
 
-    def opened(spec: str, _device: str) -> list[Any]:
+    def opened(spec: str, _device: str) -> list[ToyLab]:
         _, _, step = spec.partition("@")
         wanted = list(steps) if step == "all" else [int(step or 8)]
-        parts = [{"step": each, "weight": steps[each], "weights_sha256": f"w{each}"} for each in wanted]
-        return [SimpleNamespace(**{**vars(lab), **part}) for part in parts]
+        return [replace(lab, step=each, weight=steps[each]) for each in wanted]
 
     monkeypatch.setattr(study, "_opened", opened)
     return lab
@@ -126,7 +139,7 @@ def test_a_saved_result_is_reused_until_weights_or_config_change(
 ) -> None:
     calls: list[float] = []
     real = toy_study.run
-    monkeypatch.setattr(toy_study, "run", lambda s, c: calls.append(c.factor) or real(s, c))
+    monkeypatch.setattr(toy_study, "run", lambda s, c, **_: calls.append(c.factor) or real(s, c))
     first = study.run_study(toy, "tiny@8")
     study.run_study(toy, "tiny@8")
     assert calls == [2.0]
@@ -219,11 +232,35 @@ def _needs_a_model(subject: Any, config: Any) -> None:
 def test_progress_reaches_studies_that_take_it() -> None:
     seen: list[Any] = []
 
-    def run(subject: Any | None, config: Any, progress: Any = None) -> None:
+    def run(subject: Any, config: Any, *, progress: Any = None) -> None:
         progress(1, 2, "half")
 
-    study.Study("p", _module(run)).run(None, None, lambda *step: seen.append(step))
+    study.Study("p", _module(run)).run("a lab", None, progress=lambda *step: seen.append(step))
     assert seen == [(1, 2, "half")]
+
+
+def test_the_device_is_decided_once_refused_if_unknown_and_recorded(
+    toy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    real = toy_study.run
+    monkeypatch.setattr(study, "STUDIES", registry.STUDIES)
+    monkeypatch.setattr(toy_study, "run", lambda s, c, *, progress, device: seen.append(device) or real(s, c))
+    with pytest.raises(InputError, match='no device "banana"'):
+        study.run_study(toy, None, device="banana", runs=tmp_path)
+    saved = study.run_study(toy, None, device="auto", runs=tmp_path)
+    assert seen == [saved.provenance.device]
+    assert torch.device(saved.provenance.device).type in ("cpu", "cuda")
+    assert study._parser(toy).parse_args([]).device == "auto"  # as in `cutaway run`
+
+
+def test_studies_agree_with_what_the_registry_says_of_them() -> None:
+    """A study takes `progress` by name, and one that needs no run takes `device` too: the registry passes them."""
+    for name in registry.STUDIES:
+        known = study.get_study(name)
+        named = {p.name for p in inspect.signature(known.module.run).parameters.values() if p.kind is p.KEYWORD_ONLY}
+        assert named == ({"progress"} if known.needs_run else {"progress", "device"}), name
+    assert [name for name in registry.STUDIES if not study.get_study(name).needs_run] == ["gradient-flow"]
 
 
 def test_the_module_command_prints_findings_or_json_and_exits_2_on_a_users_error(
@@ -244,3 +281,12 @@ def test_same_tells_records_apart() -> None:
     other[0, 1] = 1
     assert same(result, replace(result))
     assert not same(result, replace(result, doubled=other))
+
+
+def test_nan_is_the_same_as_nan_and_as_nothing_else() -> None:
+    nan, zero = torch.tensor([float("nan")]), torch.tensor([0.0])
+    assert same(nan, nan.clone())
+    assert not same(nan, zero)
+    assert not same(torch.tensor([float("inf")]), torch.tensor([torch.finfo(torch.float32).max]))
+    assert not same(zero, zero.double())
+    assert not same(zero, torch.zeros(2))

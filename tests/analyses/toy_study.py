@@ -15,6 +15,7 @@ from torch import Tensor
 from analyses.registry import Finding
 
 QUESTION = "What is twice the weight?"
+NEEDS_RUN = False
 
 
 class Colour(StrEnum):
@@ -53,7 +54,7 @@ class Result:
     reference: Float[Tensor, " n"] | None
 
 
-def run(subject: Any | None, config: Config) -> Result:
+def run(subject: Any | None, config: Config, *, progress: Any = None, device: str = "cpu") -> Result:
     """Twice the subject's weight, or twice one."""
     weight = 1.0 if subject is None else float(subject.weight)
     return Result(
