@@ -23,6 +23,7 @@ import torch
 
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file, held_out_file
 from analyses.head_ablation_figure import draw
+from analyses.head_ablation_findings import sentences
 from analyses.head_ablation_result import INTERVENTIONS, SHOWN, Alone, Config, Result, SetAblation, SingleHeads
 from analyses.registry import Finding, Progress
 from interp.controls import Head
@@ -81,8 +82,6 @@ def figure(result: Result) -> Any:
 
 def findings(result: Result) -> list[Finding]:
     """What the ablations say, denials included."""
-    from analyses.head_ablation_findings import sentences
-
     return sentences(result)
 
 

@@ -10,6 +10,7 @@ from analyses.head_ablation_result import INTERVENTIONS, Result, SetAblation
 from analyses.registry import Finding
 from interp.effects import CONTROL_LEVEL, Control
 from interp.places import Intervention, head
+from interp.stats import Interval
 from interp.wording import control_phrase, harm_phrase, is_effect, nats, number, share_phrase, with_interval
 
 _MEAN = INTERVENTIONS.index(Intervention.MEAN)
@@ -40,13 +41,21 @@ def _where(result: Result) -> str:
     return f"{result.run}@{result.step}, period {result.period}, n = {result.copying.n}, seed {result.config.seed}"
 
 
+def _before(result: Result, start: Interval | None) -> str:
+    """The same number at step 0, or why there is none."""
+    if start is not None:
+        return f"{with_interval(start)} at step 0"
+    return "nothing earlier, this being step 0" if result.step == 0 else "no step 0, which the run did not keep"
+
+
 def _copying(result: Result) -> Finding:
+    before = _before(result, None if result.at_step_zero is None else result.at_step_zero.copying)
     cost = f"the second copy of random tokens costs {number(result.single('copy_loss').clean)} nats"
     gain = with_interval(result.copying)
-    less = f"{result.config.floor:g} less than the first ({gain}; {_where(result)})"
+    less = f"{result.config.floor:g} less than the first ({gain}; {before}; {_where(result)})"
     found = copies(result)
     sentence = {
-        True: f"The model copies: {cost}, {gain} less than the first ({_where(result)}).",
+        True: f"The model copies: {cost}, {gain} less than the first ({before}; {_where(result)}).",
         False: f"The model does not copy: {cost}, not {less}.",
         None: f"That the model copies is not shown: {cost}, not surely {less}.",
     }[found]
@@ -62,7 +71,9 @@ def _single_heads(result: Result) -> Finding:
     mean = single.harm.mean[_MEAN]
     matter = (single.p[_MEAN] < config.alpha) & (mean >= config.floor)
     layer, index = divmod(int(mean.argmax()), result.n_heads)
-    top = f"{head(layer, index).label} costs most: {with_interval(single.harm[_MEAN, layer, index])} nats"
+    start = None if result.at_step_zero is None else result.at_step_zero.single("copy_loss").harm[_MEAN, layer, index]
+    before = _before(result, start)
+    top = f"{head(layer, index).label} costs most: {with_interval(single.harm[_MEAN, layer, index])} nats ({before})"
     n_heads = mean.numel()
     tail = f"when it is replaced by its mean ({_where(result)})."
     rule = f"by {config.floor:g} nats or more, Holm-corrected over {n_heads} heads at {config.alpha:g}"
