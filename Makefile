@@ -31,6 +31,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.core
 
+$(VENV)/.slow: pyproject.toml constraints.txt | $(VENV)/.dev
+	@echo "Installing the libraries that Cutaway is compared with (once)"
+	@$(PIP) -e '.[dev,interop]'
+	@touch $@
+
 setup: $(VENV)/.dev  ## install everything that development needs
 
 demo: $(VENV)/.core  ## train a small GPT, study it, write runs/demo/report.html (ARGS="--seed 1")
@@ -42,10 +47,12 @@ dashboard: $(VENV)/.core  ## look at the runs in a browser (ROOT=runs)
 test: $(VENV)/.dev  ## the suite; under 8 minutes on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadfile $(ARGS)
 
-test-slow: $(VENV)/.dev  ## what takes longer, or compares with other people's libraries
+test-slow: $(VENV)/.slow  ## what takes longer, or compares with other people's libraries
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
 
 test-browser: $(VENV)/.dev  ## every page of the dashboard in Chromium
+	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	echo "There is no Chromium to open the pages with. Install one, on Debian with: apt-get install chromium" >&2; exit 2
 	$(BIN)/python -m pytest -q -m browser $(ARGS)
 
 check: $(VENV)/.dev  ## format, lint, types, import contracts

@@ -17,6 +17,7 @@ from interp.patterns import pattern_scores
 from interp.periods import deciding_period
 from interp.scores import chance, induction_stripe
 from interp.stimuli import repeated_tokens
+from interp.wording import effect_sentences
 from model import open_run
 
 TEXT = "def first(self): return self.first"
@@ -48,10 +49,7 @@ def main(spec: str) -> None:
         print(f"  {words[query]!r:>8} attends most to {words[key]!r:>8} at {int(key):2d} ({share:.0%})")
 
     # Remove: replace its output by its mean, and compare with the other heads of its layer.
-    effect = ablate(lab, f"L{layer}H{head}:mean")
-    others = effect.control
-    print(f"\nWithout it the copy loss rises by {effect.harm:.2f} nats (n = {effect.harm.n} sequences, 95% interval);")
-    print(f"without another head of its layer, by {others.median or 0:.2f} (median of {len(others.harm)}).")
+    print("", *effect_sentences(ablate(lab, f"L{layer}H{head}:mean")), sep="\n")
 
 
 if __name__ == "__main__":

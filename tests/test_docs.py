@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from analyses.study import STUDIES, get_study
 from docs.make_sites import page
@@ -40,9 +42,37 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 def test_every_dependency_is_pinned() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = {_name(each) for each in (*project["dependencies"], *project["optional-dependencies"]["dev"])}
-    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    assert wanted <= {_name(line) for line in pins if "==" in line}
+    extras = [each for extra in project["optional-dependencies"].values() for each in extra]
+    wanted = {_name(each) for each in (*project["dependencies"], *extras)}
+    assert wanted <= pinned()
+
+
+def test_what_is_pinned_is_needed_by_something() -> None:
+    """Followed from the declared dependencies through what is installed here; the interop part is not."""
+    core, _, _ = (ROOT / "constraints.txt").read_text(encoding="utf-8").partition("# Only with the extra")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    reached: set[str] = set()
+    waiting = [Requirement(each) for each in (*project["dependencies"], *project["optional-dependencies"]["dev"])]
+    while waiting:
+        asked = waiting.pop()
+        if _name(asked.name) not in reached or asked.extras:
+            reached.add(_name(asked.name))
+            waiting += _required_by(asked)
+    assert {_name(line) for line in core.splitlines() if "==" in line} <= reached
+
+
+def pinned() -> set[str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return {_name(line) for line in lines if "==" in line}
+
+
+def _required_by(asked: Requirement) -> list[Requirement]:
+    try:
+        needs = [Requirement(each) for each in metadata.requires(asked.name) or []]
+    except metadata.PackageNotFoundError:  # for another system than this one
+        return []
+    given = [{"extra": extra} for extra in ("", *asked.extras)]
+    return [each for each in needs if each.marker is None or any(each.marker.evaluate(extra) for extra in given)]
 
 
 def _name(requirement: str) -> str:

@@ -39,7 +39,7 @@ def test_the_wheel_holds_every_module_and_all_package_data(wheel: Path) -> None:
 
 
 def test_the_wheel_gives_the_command_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
-    """Dependencies are lent by this environment's folder; what is ours comes from the wheel alone."""
+    """Dependencies are lent by this environment (tests/test_imports: they are declared); what is ours is the wheel."""
     environment = tmp_path / "venv"
     _run(sys.executable, "-m", "venv", environment)
     python = environment / "bin/python"

@@ -40,4 +40,7 @@ def test_the_example_finds_looks_and_removes(
     said = capsys.readouterr().out
     assert re.search(r"L\dH\d has the highest induction score", said)
     assert "attends most to" in said
-    assert "copy loss rises by" in said
+    assert re.search(
+        r"With L\dH\d:mean ablated, the loss on the second copy .* does not change by 0.05 nats or more", said
+    )
+    assert "Control: " in said

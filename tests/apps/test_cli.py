@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from analyses.study import STUDIES
 from apps.cli import app
-from apps.console import sentence_of
+from apps.console import remark, say, sentence_of
 from apps.progress import Bar
 from model.checkpoint import checkpoint_steps
 
@@ -69,6 +70,38 @@ def test_runs_are_listed_with_how_far_they_got(run: Path) -> None:
     assert "2 x 4" in line
 
 
+@pytest.mark.parametrize("record", ['{"format": 1}', "{", "[]", '{"config": {"model": 3, "train": {"steps": null}}}'])
+def test_a_damaged_run_costs_its_own_line_only(record: str, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "whole")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged/run.json").write_text(record)
+    result = cutaway("runs", tmp_path)
+    assert result.exit_code == 0
+    whole, damaged = (
+        next(line for line in result.stdout.splitlines() if name in line) for name in ("whole", "damaged")
+    )
+    assert "2 x 4" in whole
+    assert "cannot be read" in damaged
+
+
+def test_a_run_whose_last_loss_is_not_known_is_listed(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "whole")
+    with (tmp_path / "whole/metrics.jsonl").open("a") as log:
+        log.write(json.dumps({"step": 9, "tokens": 9, "loss": None}) + "\n")
+    assert "2 x 4" in cutaway("runs", tmp_path).stdout
+
+
+@pytest.mark.parametrize("text", ["x[:key:]", "a\tb", "[red]a[/]", "\x07\x1b[1m", "a\r\nb  "])
+def test_what_is_said_is_said_character_by_character(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    say(text)
+    assert capsys.readouterr().out == text + "\n"
+
+
+def test_remarks_keep_what_looks_like_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    remark("[red] :key: [/]")
+    assert "[red] :key: [/]" in capsys.readouterr().err
+
+
 def test_every_study_is_listed_with_its_question() -> None:
     said = cutaway("studies").stdout
     assert all(name in said for name in STUDIES)
@@ -105,6 +138,8 @@ MISTAKES = {
     "a place that is none": (("ablate", "{run}", "H9"), "H9"),
     "a metric that is none": (("ablate", "{run}", "L1H1", "--metric", "copyloss"), 'no metric "copyloss".*copy_loss'),
     "a prompt beyond the context": (("generate", "{run}", "--prompt", "x" * 99), "n_ctx=32"),
+    "a folder that has no name": (("demo", "--out", "."), "--out . has no name of its own"),
+    "a file in place of runs": (("dashboard", "{run}/run.json"), "is a file; name the folder that holds the runs"),
     "an empty folder of runs": (("runs", "{run}/checkpoints"), "There are no runs in"),
     "a device that is not there": (("generate", "{run}", "--device", "tpu"), 'no device "tpu"; take auto, cpu or cuda'),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from streamlit import config
 
 from apps.dashboard import launch
 from apps.dashboard.charts import spec_of
-from model.errors import InputError, UnknownNameError
+from model.errors import InputError
 
 
 def test_it_listens_on_this_machine_only_and_tells_nobody() -> None:
@@ -37,9 +38,27 @@ def test_the_theme_fetches_no_font_and_covers_light_and_dark() -> None:
         assert len(settings[f"theme.{mode}.chartDivergingColors"]) == 10
 
 
-def test_a_folder_that_is_not_there_is_refused_in_words(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match=r"there is no folder .*nowhere; `cutaway demo` makes"):
-        launch.launch(tmp_path / "nowhere")
+@pytest.mark.parametrize("folder", ["nowhere", "."])
+def test_a_folder_without_runs_is_served_all_the_same(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[str] = []
+    monkeypatch.setattr("streamlit.App.run", lambda *_, **__: served.append(os.environ[launch.ROOT_VARIABLE]))
+    monkeypatch.setenv(launch.ROOT_VARIABLE, "")
+    launch.launch(tmp_path / folder, _free_port())
+    assert served == [str((tmp_path / folder).resolve())]
+
+
+def test_a_file_in_place_of_the_folder_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("")
+    with pytest.raises(InputError, match=r"notes is a file; name the folder that holds the runs"):
+        launch.launch(tmp_path / "notes")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def test_a_port_in_use_is_refused_and_another_is_named(tmp_path: Path) -> None:

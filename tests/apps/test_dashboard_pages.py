@@ -12,7 +12,8 @@ import torch
 from streamlit.components.v2.bidi_component.main import _make_trigger_id
 from streamlit.testing.v1 import AppTest
 
-from apps.dashboard import data, launch
+from analyses.attention_readings import Kind
+from apps.dashboard import data, head_scores, launch
 from model.lab import open_run
 from tests.dashboard_runs import STEP, STUDIES, own_runs, whole_runs
 
@@ -164,8 +165,11 @@ def test_an_address_that_asks_for_what_is_not_there_is_answered_in_words(
     assert not at.exception
 
 
-def test_without_runs_the_commands_that_make_one_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    at = opened(tmp_path, "overview", monkeypatch)
+@pytest.mark.parametrize("folder", [".", "nowhere"])
+def test_without_runs_the_commands_that_make_one_are_named(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = opened(tmp_path / folder, "overview", monkeypatch)
     assert not at.exception
     assert "cutaway demo" in said(at)
 
@@ -175,6 +179,25 @@ def test_a_folder_outside_the_root_is_no_run(own_runs: Path, monkeypatch: pytest
     (own_runs / "link").symlink_to(tmp_path / "elsewhere")
     monkeypatch.setenv(launch.ROOT_VARIABLE, str(own_runs))
     assert [run.name for run in data.runs()] == ["bare"]
+
+
+def test_a_run_that_logged_nothing_is_not_told_to_resume(own_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (own_runs / "whole" / "metrics.jsonl").unlink()
+    at = opened(own_runs, "overview", monkeypatch, run="whole")
+    assert not at.exception
+    assert "whole has logged nothing" in said(at)
+    assert "--resume" not in said(at)
+
+
+def test_a_number_on_the_overview_keeps_its_interval(whole_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = opened(whole_runs, "overview", monkeypatch, run="whole")
+    shown = said(at)
+    found = [
+        each.sentence for name in STUDIES for each in data.shelf(data.runs()[1], name).at(STEP).findings() if each.found
+    ]
+    assert found
+    assert all(sentence in shown for sentence in found)
+    assert "…" not in shown
 
 
 def test_scores_stand_beside_step_zero(whole_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,4 +281,4 @@ def test_every_score_can_be_shown(whole_runs: Path, kind: str, monkeypatch: pyte
     at = opened(whole_runs, "heads", monkeypatch, run="whole")
     at.segmented_control(key="kind").set_value(kind).run()
     assert not at.exception
-    assert kind.split("e")[0] or views(at)["grid"]["label"]
+    assert views(at)["grid"]["label"].startswith(head_scores.MEANINGS[Kind(kind)])

@@ -6,19 +6,25 @@ from pathlib import Path
 
 import pytest
 
+from analyses.report import answers
+from analyses.shelf import shelf
 from analyses.study import STUDIES, SavedResult
+from apps.demo import QUESTIONS as DEFAULT
 from apps.demo import Question, run_demo
 from model.checkpoint import checkpoint_steps
 from model.config import Norm
+from model.errors import InputError
 from model.presets import tiny
 from model.settings import with_settings
 from model.training.config import RunConfig
 
 QUESTIONS = (
-    Question(study="attention-patterns", settings=("n_sequences=4", "n_text=4", "n_resamples=100")),
-    Question(study="head-ablation", settings=("n_sequences=4", "n_controls=2")),
+    Question(
+        study="attention-patterns", settings=("n_sequences=4", "n_text=4", "n_resamples=100"), also_untrained=True
+    ),
+    Question(study="head-ablation", settings=("n_sequences=4", "n_controls=2"), also_untrained=True),
     Question(study="ffn-memories"),
-    Question(study="gradient-flow", settings=("initialization=false", "n_sequences=4", "n_groups=2")),
+    Question(study="gradient-flow", settings=("initialization=false", "n_sequences=4", "n_groups=2"), beside_twin=True),
 )
 
 
@@ -28,7 +34,7 @@ def configs() -> tuple[RunConfig, RunConfig]:
 
 
 def run(out: Path) -> list[SavedResult]:
-    return run_demo(out, device="cpu", configs=configs(), questions=QUESTIONS)
+    return run_demo(out, device="cpu", configs=configs(), questions=QUESTIONS, workers=1)
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +52,34 @@ def test_every_study_has_an_answer_in_the_run(finished: Path) -> None:
     assert {path.name for path in (finished / "studies").iterdir()} == set(STUDIES)
 
 
+def test_every_study_is_asked_and_the_first_two_of_step_zero_too() -> None:
+    assert [question.study for question in DEFAULT] == list(STUDIES)
+    assert [question.study for question in DEFAULT if question.also_untrained][:2] == list(STUDIES)[:2]
+
+
+def test_step_zero_is_there_to_compare_with(finished: Path) -> None:
+    for study in ("attention-patterns", "head-ablation"):
+        assert shelf(finished, study).steps == (0, 4)
+
+
+def test_the_pair_is_looked_at_once_and_belongs_to_both_runs(finished: Path) -> None:
+    (pair,) = shelf(finished, "gradient-flow").results
+    assert pair.result.pair is not None
+    assert shelf(finished.with_name("demo-post"), "gradient-flow").results[0].path == pair.path
+    assert not any("without a twin" in finding.sentence for finding in pair.findings())
+
+
+@pytest.mark.parametrize("out", [".", "/", "runs/.."])
+def test_a_folder_without_a_name_is_refused_in_words(out: str) -> None:
+    with pytest.raises(InputError, match="has no name of its own.*runs/demo"):
+        run_demo(Path(out))
+
+
 def test_it_leaves_a_report_of_one_file(finished: Path) -> None:
     text = (finished / "report.html").read_text(encoding="utf-8")
     assert "What was found in demo" in text
-    assert text.count("<figure") == len(QUESTIONS) + 2, "every question, the pair, and the training curve"
+    assert text.count("<figure") == len(QUESTIONS) + 1, "every question, and the training curve"
+    assert text.count("The same, before training (step 0)") == 2
 
 
 def test_a_second_call_reuses_what_is_complete(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,9 +93,10 @@ def test_a_second_call_reuses_what_is_complete(finished: Path, capsys: pytest.Ca
 def test_it_says_what_it_found_and_how_to_look_further(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = run(finished)
     said = capsys.readouterr().out
-    for result in results:
-        for finding in result.findings():
-            assert finding.sentence in said
+    for answered in answers(results).values():
+        assert all(finding.sentence in said for finding in answered.findings())
+        if answered.first is not None:
+            assert not any(finding.sentence in said for finding in answered.first.findings())
     assert str(finished / "report.html") in said
     assert f"cutaway dashboard {finished.parent}" in said
 

@@ -18,17 +18,15 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from playwright.sync_api import expect, sync_playwright
 
 from analyses.views import attention_payload, page
 from tests.dashboard_runs import whole_runs
 
-playwright = pytest.importorskip("playwright.sync_api")
-expect = playwright.expect
-
 __all__ = ["whole_runs"]  # a fixture
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
+pytestmark = pytest.mark.browser
 
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
@@ -87,7 +85,11 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[object]:
-    with playwright.sync_playwright() as drivers:
+    if CHROMIUM is None:
+        pytest.fail(
+            "There is no Chromium to open the pages with. Install one, on Debian with: apt-get install chromium"
+        )
+    with sync_playwright() as drivers:
         browser = drivers.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
         browser.close()

@@ -3,7 +3,8 @@ right.
 
 TransformerLens 4.3's native model rotates neighbouring dimensions; ours rotates the two halves, so queries and keys
 go over with their dimensions interleaved. Its `hook_attn_scores` is the pattern again, and it has no rotated queries
-or results; those are left out here because there is nothing right to compare with.
+or results; those are left out here because there is nothing right to compare with. The library is imported where it
+is used: `make test-slow` installs it, and collecting the tests does not need it.
 """
 
 from __future__ import annotations
@@ -78,7 +79,6 @@ def weights_in_their_layout(gpt: GPT) -> dict[str, Tensor]:
 
 
 def test_logits_and_hooks_agree_with_transformer_lens(tokens: Tensor) -> None:
-    pytest.importorskip("transformer_lens", reason="install the interop extra (make test-slow does)")
     gpt = make_gpt_with(n_layers=3)
     bridge = theirs_with_our_weights(gpt)
     with torch.no_grad():
