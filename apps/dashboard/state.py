@@ -56,30 +56,12 @@ class Selection:
         return self.run if self.step is None else f"{self.run}@{self.step}"
 
 
-def to_query(selection: Selection) -> dict[str, str]:
-    """Return the address's parameters; what is not chosen is left out."""
-    parts = {
-        "run": selection.run,
-        "step": "" if selection.step is None else str(selection.step),
-        "head": "" if selection.head is None else head_name(*selection.head),
-        "memory": "" if selection.memory is None else memory_name(*selection.memory),
-        "cell": "" if selection.cell is None else cell_name(*selection.cell),
-        "ablate": print_places(selection.ablate),
-        "text": "" if selection.text is LiveText.PROMPT else str(selection.text),
-        "prompt": selection.prompt,
-    }
-    return {name: text for name, text in parts.items() if text}
-
-
-def from_query(
-    raw: Mapping[str, str], config: GPTConfig | None = None, steps: tuple[int, ...] = ()
-) -> tuple[Selection, tuple[str, ...]]:
+def from_query(raw: Mapping[str, str], config: GPTConfig | None = None) -> tuple[Selection, tuple[str, ...]]:
     """Return the selection that `raw` spells, and one sentence for each part that had to be dropped.
 
     Args:
         raw: parameter names to text; missing and empty mean "not chosen".
         config: the model's shape; without it places are only parsed.
-        steps: the checkpoints there are; without them any number passes.
     """
     notices: list[str] = []
 
@@ -93,7 +75,7 @@ def from_query(
 
     selection = Selection(
         run=raw.get("run", "").strip(),
-        step=part("step", lambda text: parse_step(text, steps), None),
+        step=part("step", parse_step, None),
         head=part("head", lambda text: _indexed(text, PlaceKind.HEAD, config), None),
         memory=part("memory", lambda text: _indexed(text, PlaceKind.MEMORY, config), None),
         cell=part("cell", lambda text: parse_cell(text, config), None),
@@ -114,11 +96,6 @@ def memory_name(layer: int, memory: int) -> str:
     return f"L{layer}M{memory}"
 
 
-def cell_name(query: int, key: int) -> str:
-    """Return a cell of a pattern as the address spells it, such as `10.3`."""
-    return f"{query}.{key}"
-
-
 def parse_text(text: str) -> LiveText:
     """Return the kind of text that `text` names, or raise `UnknownNameError`."""
     if text not in set(LiveText):
@@ -127,14 +104,11 @@ def parse_text(text: str) -> LiveText:
     return LiveText(text)
 
 
-def parse_step(text: str, steps: tuple[int, ...] = ()) -> int:
+def parse_step(text: str) -> int:
     """Return the step that `text` names, or raise `InputError`."""
     if not (text.isascii() and text.isdigit()):
         raise InputError(f"{text!r} is not a training step; write a whole number such as 512")
-    step = int(text)
-    if steps and step not in steps:
-        raise InputError(f"there is no checkpoint at step {step}; there are {', '.join(map(str, steps))}")
-    return step
+    return int(text)
 
 
 def parse_cell(text: str, config: GPTConfig | None = None) -> tuple[int, int]:
