@@ -42,7 +42,7 @@ with right:
             if saved is None:
                 components.missing_result(study, run, chosen.step, shelf)
             else:
-                components.findings_in_short(saved.findings())
+                components.findings_in_short(finding for finding in saved.findings() if finding.of_run)
                 components.provenance(saved)
                 st.page_link(f"app_pages/{PAGE_OF[study]}.py", label="Look closer", icon=":material/arrow_forward:")
             for fault in shelf.faults:
