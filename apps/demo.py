@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analyses.report import answers, gathered, write_report
-from analyses.study import SavedResult, get_study, run_study
+from analyses.study import SavedResult, get_study, load_result, run_study
 from apps.console import remark, say
-from apps.progress import bar
+from apps.parallel import Job, Reporter, all_done, cores
+from apps.progress import Bar
 from model.checkpoint import checkpoint_steps
 from model.errors import InputError
 from model.presets import demo, demo_post
 from model.settings import with_settings
 from model.training.config import RunConfig
+from model.training.distributed import pick_device
 from model.training.loop import train
 from model.training.run_files import saved_config
 
@@ -55,13 +57,25 @@ def run_demo(
     device: str = "auto",
     configs: tuple[RunConfig, RunConfig] | None = None,
     questions: Sequence[Question] = QUESTIONS,
+    workers: int | None = None,
 ) -> list[SavedResult]:
-    """Train `configs` (the demo preset and its twin) into OUT and OUT-post, study them, write OUT/report.html."""
+    """Train `configs` (the demo preset and its twin) into OUT and OUT-post, study them, write OUT/report.html.
+
+    The two runs are trained at once, then the questions asked at once: as many as there are cores, unless `workers`
+    says how many. A GPU does one thing after the other.
+    """
     started = time.perf_counter()
+    if workers is None:
+        workers = 1 if pick_device(device).type == "cuda" else cores()
     twin = _twin_of(out)
-    for config, folder in zip(configs or (demo(), demo_post()), (out, twin), strict=True):
-        _trained(with_settings(config, [f"train.seed={seed}"]), folder, device)
-    results = [result for question in questions for result in _asked(question, out, twin, device)]
+    pair = [with_settings(config, [f"train.seed={seed}"]) for config in configs or (demo(), demo_post())]
+    jobs = [
+        Job(folder.name, trained, (config, folder, device)) for config, folder in zip(pair, (out, twin), strict=True)
+    ]
+    for sentence in all_done(jobs, workers=workers):
+        say(sentence)
+    asked = [job for question in questions for job in _asked(question, out, twin, device)]
+    results = [load_result(path) for path in all_done(asked, workers=workers)]
     _tell(results)
     report = write_report(gathered(out, results), out / "report.html")
     say(f"\nThe report: {report}")
@@ -79,18 +93,16 @@ def _twin_of(out: Path) -> Path:
     return out.with_name(f"{out.name}-post")
 
 
-def _trained(config: RunConfig, folder: Path, device: str) -> None:
-    """A complete run in `folder`: used as it is, resumed or trained."""
+def trained(config: RunConfig, folder: Path, device: str, watcher: Bar | Reporter) -> str:
+    """A complete run in `folder`, used as it is, resumed or trained; which, as a sentence."""
     tokens = config.train.steps * config.tokens_per_step
     budget = (
         f"{config.train.steps:,} steps, {tokens:,} tokens, seed {config.train.seed}, norm {config.model.norm.value}"
     )
     if _is_complete(config, folder):
-        say(f"{folder} is there already: {budget}.")
-        return
-    with bar(folder.name) as shown:
-        summary = train(config, folder, resume=(folder / "run.json").exists(), device=device, progress=shown)
-    say(f"Trained {folder}: {budget}, in {summary.seconds:.0f} s.")
+        return f"{folder} is there already: {budget}."
+    summary = train(config, folder, resume=(folder / "run.json").exists(), device=device, progress=watcher)
+    return f"Trained {folder}: {budget}, in {summary.seconds:.0f} s."
 
 
 def _is_complete(config: RunConfig, folder: Path) -> bool:
@@ -100,16 +112,16 @@ def _is_complete(config: RunConfig, folder: Path) -> bool:
     return checkpoint_steps(folder)[-1:] == [config.train.steps]
 
 
-def _asked(question: Question, run: Path, twin: Path, device: str) -> list[SavedResult]:
-    """The answer at the last checkpoint, and before it that at step 0 where it is asked for."""
+def _asked(question: Question, run: Path, twin: Path, device: str) -> list[Job]:
+    """The question at the last checkpoint, and before it at step 0 where that is asked for."""
     specs = [f"{run}@0"] if question.also_untrained else []
     settings = (*question.settings, *([f"twin={twin}"] if question.beside_twin else []))
-    return [_answer(question.study, spec, settings, device) for spec in (*specs, str(run))]
+    return [Job(question.study, answered, (question.study, spec, settings, device)) for spec in (*specs, str(run))]
 
 
-def _answer(study: str, spec: str, settings: Sequence[str], device: str) -> SavedResult:
-    with bar(study) as shown:
-        return run_study(study, spec, settings, device=device, progress=shown.on_progress)
+def answered(study: str, spec: str, settings: Sequence[str], device: str, watcher: Bar | Reporter) -> Path:
+    """Where the answer of a study is saved."""
+    return run_study(study, spec, settings, device=device, progress=watcher.on_progress).path
 
 
 WORDS = {True: "found    ", False: "not found", None: "not known"}

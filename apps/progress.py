@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -70,9 +70,16 @@ class Bar:
 @contextmanager
 def bar(title: str) -> Iterator[Bar]:
     """A bar for one piece of work."""
+    with bars([title]) as (shown,):
+        yield shown
+
+
+@contextmanager
+def bars(titles: Sequence[str]) -> Iterator[list[Bar]]:
+    """Bars for pieces of work that go on at once, one below the other; each appears when its work begins."""
     shown = _columns()
     try:
-        yield Bar(shown, title)
+        yield [Bar(shown, title) for title in titles]
     finally:
         shown.stop()
 
