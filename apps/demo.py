@@ -133,4 +133,5 @@ def _tell(results: Sequence[SavedResult]) -> None:
     for study, said in answers(results).items():
         say(f"\n{get_study(study).question}")
         for finding in said.findings():
-            say(f"  {WORDS[finding.found]}  {finding.sentence}")
+            word = WORDS[finding.found] if finding.of_run else "law      "  # of drawn models, whatever this run is
+            say(f"  {word}  {finding.sentence}")
