@@ -23,7 +23,7 @@ from model.presets import demo, demo_post
 from model.settings import with_settings
 from model.training.config import RunConfig
 from model.training.distributed import pick_device
-from model.training.loop import train
+from model.training.loop import Interrupted, train
 from model.training.run_files import saved_config
 
 
@@ -68,20 +68,39 @@ def run_demo(
     if workers is None:
         workers = 1 if pick_device(device).type == "cuda" else cores()
     twin = _twin_of(out)
-    pair = [with_settings(config, [f"train.seed={seed}"]) for config in configs or (demo(), demo_post())]
-    jobs = [
-        Job(folder.name, trained, (config, folder, device)) for config, folder in zip(pair, (out, twin), strict=True)
-    ]
-    for sentence in all_done(jobs, workers=workers):
-        say(sentence)
-    asked = [job for question in questions for job in _asked(question, out, twin, device)]
-    results = [load_result(path) for path in all_done(asked, workers=workers)]
+    try:
+        results = _made(
+            out, twin, configs or (demo(), demo_post()), questions, seed=seed, device=device, workers=workers
+        )
+    except (KeyboardInterrupt, Interrupted):
+        raise Interrupted(
+            f"Stopped; what was done is saved in {out} and {twin}. The same command goes on there."
+        ) from None
     _tell(results)
     report = write_report(gathered(out, results), out / "report.html")
     say(f"\nThe report: {report}")
     say(f"The dashboard: cutaway dashboard {out.parent}")
     remark(f"{time.perf_counter() - started:.0f} s in all.")
     return results
+
+
+def _made(
+    out: Path,
+    twin: Path,
+    configs: tuple[RunConfig, RunConfig],
+    questions: Sequence[Question],
+    *,
+    seed: int,
+    device: str,
+    workers: int,
+) -> list[SavedResult]:
+    """Train the pair, then ask the questions."""
+    pair = [with_settings(config, [f"train.seed={seed}"]) for config in configs]
+    folders = zip(pair, (out, twin), strict=True)
+    for sentence in all_done([Job(at.name, trained, (config, at, device)) for config, at in folders], workers=workers):
+        say(sentence)
+    asked = [job for question in questions for job in _asked(question, out, twin, device)]
+    return [load_result(path) for path in all_done(asked, workers=workers)]
 
 
 def _twin_of(out: Path) -> Path:

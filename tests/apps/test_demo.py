@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,14 @@ from analyses.shelf import shelf
 from analyses.study import STUDIES, SavedResult
 from apps.demo import QUESTIONS as DEFAULT
 from apps.demo import Question, run_demo
+from apps.progress import Bar
 from model.checkpoint import checkpoint_steps
 from model.config import Norm
 from model.errors import InputError
 from model.presets import tiny
 from model.settings import with_settings
 from model.training.config import RunConfig
+from model.training.loop import Interrupted
 
 QUESTIONS = (
     Question(
@@ -99,6 +102,17 @@ def test_it_says_what_it_found_and_how_to_look_further(finished: Path, capsys: p
             assert not any(finding.sentence in said for finding in answered.first.findings())
     assert str(finished / "report.html") in said
     assert f"cutaway dashboard {finished.parent}" in said
+
+
+def test_control_c_says_that_the_same_command_goes_on_and_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bar, "on_step", lambda *_: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(Interrupted, match=r"saved in .*demo and .*demo-post. The same command goes on there"):
+        run_demo(tmp_path / "demo", device="cpu", configs=configs(), questions=(), workers=1)
+    monkeypatch.undo()
+    run_demo(tmp_path / "demo", device="cpu", configs=configs(), questions=(), workers=1)
+    assert checkpoint_steps(tmp_path / "demo-post")[-1] == 4
 
 
 def _files_but_the_report(root: Path) -> dict[str, tuple[int, int]]:
