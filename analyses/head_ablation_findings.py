@@ -201,7 +201,11 @@ def _selectivity(result: Result) -> list[Finding]:
     as_much = hurts and new.harm.low > effect.harm.high / 4
     phrase = harm_phrase(new, floor=result.config.floor)
     whole = f"the {ablated.effect.text.meaning} changes by {nats(ablated.effect.text.harm)}"
-    verdict = "What has nothing to copy loses less than a quarter of that" if spared else "That this is special to copying is not shown"
+    verdict = (
+        "What has nothing to copy loses less than a quarter of that"
+        if spared
+        else "That this is special to copying is not shown"
+    )
     verdict = "This is not special to copying" if as_much else verdict
     tail = f"({result.run}@{result.step}, n = {new.harm.n}, seed {result.config.seed})"
     sentence = f"{verdict}: with the same heads ablated, {phrase}; {whole} {tail}."

@@ -23,7 +23,7 @@ from typing import Any
 from analyses.registry import STUDIES, Finding, Progress, Study, get_study
 from analyses.results import Provenance, SavedResult, load_result, result_folder, save_result
 from model.checkpoint import checkpoint_steps
-from model.errors import CheckpointError, CutawayError
+from model.errors import CheckpointError, CutawayError, InputError
 from model.files import sha256_of
 from model.lab import Lab, open_run, parse_run_spec
 from model.settings import config_hash, to_plain, with_settings
@@ -71,6 +71,8 @@ def run_everywhere(
     study, place = get_study(name), str(pick_device(device))
     asked = _Question(study, with_settings(study.config_class(), list(settings)), place, progress, reuse)
     if spec is None:
+        if study.needs_run:
+            raise InputError(f"{name} studies a checkpoint; say which, as RUN or RUN@STEP, for example runs/demo@512.")
         return [asked.answer(None, runs / "_studies")]
     return [asked.answer(lab, Path(lab.path) / "studies") for lab in _opened(str(spec), place)]
 

@@ -407,6 +407,10 @@ class GPT(Weights):
 
     def check_tokens(self, tokens: Tensor) -> None:
         """Refuse, in a sentence, what is not [batch, pos] of ids in the vocabulary."""
+        if not isinstance(tokens, Tensor):
+            raise InputError(
+                f"tokens must be a tensor of ids, not {type(tokens).__name__}; lab.tokens(text) makes one."
+            )
         if tokens.ndim != 2 or tokens.is_floating_point() or tokens.numel() == 0:
             raise InputError(
                 f"tokens must be whole numbers of shape [batch, pos], not empty; got {tokens.dtype} of shape "

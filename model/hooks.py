@@ -24,7 +24,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from model.errors import InputError, UnknownSiteError, closest
-from model.sites import Site, Tap
+from model.sites import ON_DEMAND, Site, Tap
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +191,9 @@ class ActivationCache(Mapping[str, Tensor]):
     def __getitem__(self, key: str | Site | tuple[Any, ...]) -> Tensor:
         name = hook_name(key)
         if name not in self._tensors:
-            raise UnknownSiteError(
-                f'"{name}" was not cached; the cache holds {len(self._tensors)} entries.{closest(name, self._tensors)}'
-            )
+            on_demand = any(name.startswith("blocks.") and _template(name) == tap.template for tap in ON_DEMAND)
+            tail = " It is computed only when names_filter asks for it." if on_demand else closest(name, self._tensors)
+            raise UnknownSiteError(f'"{name}" was not cached; the cache holds {len(self._tensors)} entries.{tail}')
         return self._tensors[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -316,7 +316,11 @@ def hook_name(key: str | Site | tuple[Any, ...]) -> str:
 
 
 def _site_of(name: str) -> Site:
+    layer = int(name.split(".")[1]) if name.startswith("blocks.") else None
+    return next(tap for tap in Tap if tap.template == _template(name)).at(layer)
+
+
+def _template(name: str) -> str:
+    """A hook name with its layer left open."""
     parts = name.split(".")
-    layer = int(parts[1]) if parts[0] == "blocks" else None
-    template = ".".join(["blocks", "{}", *parts[2:]]) if layer is not None else name
-    return next(tap for tap in Tap if tap.template == template).at(layer)
+    return ".".join(["blocks", "{}", *parts[2:]]) if parts[0] == "blocks" else name

@@ -67,7 +67,9 @@ def generate(
     subject: Run,
     *,
     prompt: Annotated[str, typer.Option("--prompt", help="The text to go on from; none starts a document.")] = "",
-    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="How many tokens to add.")] = 100,
+    max_new_tokens: Annotated[
+        int | None, typer.Option("--max-new-tokens", min=1, help="How many tokens to add; left out, 100 or what fits.")
+    ] = None,
     temperature: Annotated[
         float, typer.Option("--temperature", min=0, help="0 takes the likeliest token each time.")
     ] = 1.0,
@@ -79,10 +81,10 @@ def generate(
     from model.lab import open_run
 
     lab = open_run(subject, device=device)
-    tokens = lab.gpt.generate(
-        lab.tokens(prompt), max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, seed=seed
-    )
-    say(lab.text(tokens[0]))
+    tokens = lab.tokens(prompt)
+    room = max(lab.config.n_ctx - tokens.shape[1] + 1, 1)  # the last token is never read, so it needs no position
+    wanted = min(100, room) if max_new_tokens is None else max_new_tokens
+    say(lab.text(lab.gpt.generate(tokens, max_new_tokens=wanted, temperature=temperature, top_k=top_k, seed=seed)[0]))
 
 
 def dashboard(

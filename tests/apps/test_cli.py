@@ -64,6 +64,12 @@ def test_the_same_seed_generates_the_same_text(run: Path) -> None:
     assert said[0].startswith("def ")
 
 
+def test_without_a_number_it_writes_what_fits(run: Path) -> None:
+    result = cutaway("generate", run, "--prompt", "def ")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("def ")
+
+
 def test_runs_are_listed_with_how_far_they_got(run: Path) -> None:
     line = cutaway("runs", run.parent).stdout.splitlines()[-1]
     assert "tiny" in line
@@ -122,6 +128,10 @@ def test_an_ablation_without_an_equal_says_so(run: Path) -> None:
 
 MISTAKES = {
     "an unknown preset": (("train", "tinny"), 'no preset "tinny".*Did you mean "tiny"'),
+    "a study of no run": (
+        ("run", "head-ablation"),
+        "head-ablation studies a checkpoint; say which, as RUN or RUN@STEP",
+    ),
     "an unknown setting": (("train", "tiny", "--set", "modl.norm=post"), 'no setting "modl".*Did you mean "model"'),
     "a wrong value": (("train", "tiny", "--set", "model.norm=pst"), 'model.norm="pst" is not one of pre, post'),
     "a head count that does not divide": (("train", "tiny", "--set", "model.n_heads=5"), "n_heads=5"),

@@ -154,6 +154,8 @@ def test_a_names_filter_is_a_name_a_site_a_list_or_a_function(tiny: GPT, tokens:
 def test_everything_leaves_out_what_is_computed_on_demand(tiny: GPT, tokens: Tensor) -> None:
     names = set(tiny.run_with_cache(tokens)[1])
     assert {tiny._sites[name].tap for name in set(tiny.named_sites()) - names} == ON_DEMAND
+    with pytest.raises(UnknownSiteError, match="It is computed only when names_filter asks for it"):
+        tiny.run_with_cache(tokens)[1]["result", 1]
 
 
 @pytest.mark.parametrize("pos_slice", [-1, slice(2, 5), [0, 3]])
