@@ -16,7 +16,7 @@ import pandas as pd
 
 from analyses.attention_readings import SHARES, Kind, Reading
 from analyses.attention_result import Result, found
-from analyses.figures import CATEGORIES, INK, QUIET, SEQUENTIAL, caption, sequential
+from analyses.figures import CATEGORIES, INK, QUIET, SEQUENTIAL, caption, index_axis, sequential
 from interp.places import head
 from interp.stats import Interval
 
@@ -94,8 +94,8 @@ def _matrices(result: Result) -> Any:
     n_layers, n_heads = result.headline[Kind.INDUCTION].intervals.mean.shape
     cell = _cell_side(len(titles), n_heads)
     base = alt.Chart().encode(
-        x=alt.X("head:O", title=None, axis=_axis("H", n_heads, cell)),
-        y=alt.Y("layer:O", title=None, sort="descending", axis=_axis("L", n_layers, cell)),
+        x=alt.X("head:O", title=None, axis=index_axis("H", n_heads, cell, labelPadding=3)),
+        y=alt.Y("layer:O", title=None, sort="descending", axis=index_axis("L", n_layers, cell, labelPadding=3)),
         tooltip=[
             alt.Tooltip("name:N", title="head"),
             alt.Tooltip("kind:N"),
@@ -139,20 +139,6 @@ def _numbers(base: alt.Chart) -> alt.Chart:
     light = alt.condition("datum.value > 0.55", alt.value("white"), alt.value(INK))
     shown = base.mark_text(fontSize=9).encode(text="percent:Q", color=light)
     return shown.transform_calculate(percent="round(100 * datum.value)").transform_filter("datum.percent >= 10")
-
-
-def _axis(letter: str, n: int, cell: int) -> alt.Axis:
-    """Labels L0, H1, ... thinned until they fit."""
-    every = next(step for step in (1, 2, 4, 8, 16, 32, 64) if step * cell >= 15 or step >= n)
-    return alt.Axis(
-        labelExpr=f"'{letter}' + datum.value",
-        values=list(range(0, n, every)),
-        labelAngle=0,
-        labelFontSize=9,
-        ticks=False,
-        domain=False,
-        labelPadding=3,
-    )
 
 
 def _header(**settings: Any) -> alt.Header:

@@ -102,6 +102,20 @@ def categorical(names: Sequence[str]) -> alt.Scale:
     return alt.Scale(domain=list(names), range=colours)
 
 
+def index_axis(letter: str, n: int, cell: int, **settings: Any) -> alt.Axis:
+    """Labels L0, H1, ... for `n` cells of `cell` pixels, thinned until they fit."""
+    every = next(step for step in (1, 2, 4, 8, 16, 32, 64) if step * cell >= 15 or step >= n)
+    return alt.Axis(
+        labelExpr=f"'{letter}' + datum.value",
+        values=list(range(0, n, every)),
+        labelAngle=0,
+        labelFontSize=9,
+        ticks=False,
+        domain=False,
+        **settings,
+    )
+
+
 def caption(*, n: int | None = None, unit: str = "sequences", seed: int | None = None, **facts: Any) -> str:
     """The line under a figure that says what it rests on; what is None is left out.
 

@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.gradients import MATRICES
+from model.dotted import dotted
 from model.errors import InputError
 from model.lab import RUN, read_metrics, read_run, resolve_run
 from model.training.metrics_log import FILE_NAME as METRICS
@@ -163,17 +164,16 @@ def _required_map(run_dir: Path, record: Mapping[str, Any]) -> TrainingMap:
 
 def differing_settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Difference, ...]:
     """The settings of model, data, optimizer, training and corpus in which two runs differ."""
-    left, right = _flat(first), _flat(second)
+    left, right = _settings(first), _settings(second)
     names = [name for name in {**left, **right} if name not in BOOKKEEPING and left.get(name) != right.get(name)]
     return tuple(
         Difference(setting=n, first=str(left.get(n, "absent")), second=str(right.get(n, "absent"))) for n in names
     )
 
 
-def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
-    sections = record["config"].items()
-    flat = {f"{section}.{key}": value for section, values in sections for key, value in values.items()}
-    return flat | {"corpus": record.get("corpus_sha256")}
+def _settings(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run was made of, by dotted names."""
+    return dotted(record["config"]) | {"corpus": record.get("corpus_sha256")}
 
 
 def _numbers(rows: Sequence[Mapping[str, Any]], key: str, names: Sequence[str]) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from analyses.figures import CATEGORIES, INK, QUIET, caption, diverging
+from analyses.figures import CATEGORIES, INK, QUIET, caption, diverging, index_axis
 from analyses.head_ablation_result import INTERVENTIONS, Result, SetAblation
 from interp.places import Intervention, head
 from interp.stats import Interval
@@ -141,8 +141,8 @@ def _maps(result: Result) -> Any:
     largest = max(abs(harm) for harm in rows["harm"].tolist())
     cell = int(min(26, max(4, 250 / result.n_heads)))
     base = alt.Chart().encode(
-        x=alt.X("head:O", title=None, axis=_axis("H", result.n_heads, cell)),
-        y=alt.Y("layer:O", title=None, sort="descending", axis=_axis("L", result.n_layers, cell)),
+        x=alt.X("head:O", title=None, axis=index_axis("H", result.n_heads, cell)),
+        y=alt.Y("layer:O", title=None, sort="descending", axis=index_axis("L", result.n_layers, cell)),
         tooltip=["name:N", "role:N", alt.Tooltip("interval:N", title="harm, nats")],
     )
     colour = alt.Color(
@@ -174,19 +174,6 @@ def _ring(base: alt.Chart) -> alt.Chart:
     ring = base.mark_rect(fill=None, strokeWidth=1.8).transform_filter(f"datum.role != '{_ROLES[2]}'")
     return ring.encode(
         stroke=alt.Stroke("role:N", scale=alt.Scale(domain=list(_ROLES), range=list(_ROLE_COLOURS)), legend=None)
-    )
-
-
-def _axis(letter: str, n: int, cell: int) -> alt.Axis:
-    """Labels L0, H1, ... thinned until they fit."""
-    every = next(step for step in (1, 2, 4, 8, 16, 32, 64) if step * cell >= 15 or step >= n)
-    return alt.Axis(
-        labelExpr=f"'{letter}' + datum.value",
-        values=list(range(0, n, every)),
-        labelAngle=0,
-        labelFontSize=9,
-        ticks=False,
-        domain=False,
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from model.dotted import dotted
 from model.errors import ConfigError, TrainingError
 from model.files import PARTIAL, REPLACED, clean_leftovers, clear_os_errors, read_json, write_json
 from model.settings import from_plain, to_plain
@@ -123,7 +124,7 @@ def saved_config(out: Path) -> RunConfig:
 
 def refuse_changes(saved: RunConfig, asked: RunConfig, out: Path) -> None:
     """Refuse to resume with settings other than the saved ones, naming the first that differs."""
-    before, now = _flat(to_plain(saved)), _flat(to_plain(asked))
+    before, now = dotted(to_plain(saved)), dotted(to_plain(asked))
     for key in before:
         if before[key] != now.get(key):
             raise ConfigError(
@@ -147,14 +148,6 @@ def _lock(descriptor: int, folder: Path) -> None:
         raise TrainingError(f"Another process is training in {folder}; wait for it, or choose another --out.") from None
     except OSError:
         return  # A file system without locks.
-
-
-def _flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one mapping with dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in plain.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return flat
 
 
 def _spoken(value: Any) -> str:
