@@ -155,6 +155,7 @@ class GPT(Weights):
     def _pass(self, positions: Tensor, keys: Mask | None, kv_cache: KeyValueCache | None, call: Call | None) -> Pass:
         config, causal = self.config, self.config.attention is AttentionKind.CAUSAL
         mask = rotation = bias = None
+        key_positions = positions if keys is None else positions_of(keys)
         if keys is not None:
             n_query, n_key = positions.shape[1], keys.shape[1]
             queries = keys[:, n_key - n_query :, None]
@@ -163,10 +164,9 @@ class GPT(Weights):
         if config.positions is Positions.ROPE:
             rotation = Rotation.of(positions, config.head_width, config.rope_base, self.dtype)
         elif config.positions is Positions.ALIBI:
-            key_positions = positions if keys is None else positions_of(keys)
             bias = alibi_bias(positions, key_positions, config.n_heads, self.dtype)
         if call is not None:
-            call.positions = positions
+            call.positions, call.key_positions = positions, key_positions
         explicit = any(entry.explicit_attention for entry in scopes_of(self)) if call is not None else False
         return Pass(positions, call, rotation, mask, causal, bias, kv_cache, explicit)
 

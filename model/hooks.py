@@ -36,6 +36,8 @@ class Hook:
     site: Site
     positions: Int[Tensor, "batch pos"]
     """The absolute position of every token in this pass (-1 for padding): with a key-value cache, the new ones only."""
+    key_positions: Int[Tensor, "batch key"]
+    """The absolute position of every key (-1 for padding): with a key-value cache, the cached ones and the new ones."""
 
     @property
     def layer(self) -> int | None:
@@ -57,6 +59,7 @@ class Call:
     backward: Mapping[str, Sequence[HookFunction]] = field(default_factory=dict)
     gradients_of: frozenset[str] = frozenset()
     positions: Tensor | None = None
+    key_positions: Tensor | None = None
     differentiable: dict[str, Tensor] = field(default_factory=dict)
     """Filled during the pass: the tensors whose gradients `gradients_of` asks for."""
 
@@ -98,9 +101,9 @@ class HookPoint:
         return visited if differentiated or changed else None
 
     def _visit(self, x: Tensor, call: Call) -> Tensor:
-        if call.positions is None:
-            raise RuntimeError("the model sets call.positions before the first place")
-        hook = Hook(self.name, self.site, call.positions)
+        if call.positions is None or call.key_positions is None:
+            raise RuntimeError("the model sets the call's positions before the first place")
+        hook = Hook(self.name, self.site, call.positions, call.key_positions)
         for edit in call.edits.get(self.name, ()):
             x = _edited(x, edit, hook)
         if self.name in call.backward or self.name in call.gradients_of:
