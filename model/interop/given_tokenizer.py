@@ -1,0 +1,69 @@
+"""A tokenizer that the user names, for a model whose file has none, or the wrong one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from model.errors import InputError, UnknownNameError
+from model.files import read_bytes
+from model.token_bytes import N_BYTES, byte_letters
+from model.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
+
+SPELLINGS = "bytes, chars:FILE, or the folder or file of a tokenizer.json"
+
+
+def given_tokenizer(spec: str, d_vocab: int) -> Tokenizer:
+    """The tokenizer that `spec` names, for a model of `d_vocab` ids.
+
+    Args:
+        spec: `bytes`; `chars:FILE`, the sorted characters of a text (nanoGPT's rule, without BOS); or the folder or
+            file of a Hugging Face `tokenizer.json`.
+        d_vocab: the model's; bytes and characters must be exactly as many.
+    """
+    file = text_of_characters(spec)
+    if spec == "bytes":
+        return _bytes(d_vocab)
+    if file is not None:
+        tokenizer = CharTokenizer(_characters(file), has_bos=False)
+        return _refused_unless(tokenizer, d_vocab, f"{file} has {{}} different characters")
+    if not Path(spec).exists():
+        raise UnknownNameError(f'There is no tokenizer "{spec}"; give {SPELLINGS}.')
+    from model.interop.hf_tokenizer import load_hf_tokenizer
+
+    return load_hf_tokenizer(Path(spec), d_vocab)
+
+
+def _bytes(d_vocab: int) -> Tokenizer:
+    """One id per byte: ours, which has a BOS as well, or for a model of 256 ids one without."""
+    if d_vocab != N_BYTES:
+        return _refused_unless(ByteTokenizer(), d_vocab, "bytes are 256 ids, or {} with BOS")
+    from model.imported_tokenizer import ImportedTokenizer
+
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    definition = {"model": {"type": "BPE", "vocab": byte_letters(), "merges": []}, "pre_tokenizer": level}
+    return ImportedTokenizer(json.dumps(definition), d_vocab=N_BYTES, bos=None)
+
+
+def text_of_characters(spec: str | None) -> Path | None:
+    """The FILE of `chars:FILE`; None of anything else."""
+    kind, _, file = (spec or "").partition(":")
+    return Path(file) if kind == "chars" and file else None
+
+
+def _characters(file: Path) -> str:
+    """Every character of a text, by code point; line ends are single newlines, as nanoGPT's `open` reads them."""
+    try:
+        text = read_bytes(file, InputError).decode()
+    except UnicodeDecodeError:
+        raise InputError(f"{file} is not UTF-8 text; give the text that the model was trained on.") from None
+    return "".join(sorted(set(text.replace("\r\n", "\n").replace("\r", "\n"))))
+
+
+def _refused_unless(tokenizer: Tokenizer, d_vocab: int, said: str) -> Tokenizer:
+    if tokenizer.d_vocab != d_vocab:
+        raise InputError(
+            f"{said.format(tokenizer.d_vocab)}, and the model's vocabulary is {d_vocab}; give the tokenizer that the "
+            "model was trained with."
+        )
+    return tokenizer

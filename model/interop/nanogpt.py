@@ -1,0 +1,250 @@
+"""A nanoGPT checkpoint (`ckpt.pt`) as our model: pre-norm, learned positions, GELU, tied embeddings (Karpathy 2022).
+
+The file is a pickle, which can run any code when it is opened. So it is opened here and nowhere else, only when an
+import is asked for, and by torch's unpickler that makes tensors and plain data and refuses everything else
+(`weights_only=True`; torch before 2.10 is not trusted with it, CVE-2026-24747). nanoGPT's matrices are `nn.Linear`'s,
+so that they are taken as they lie, where GPT-2's in Hugging Face's layout are transposed.
+
+Limits: nanoGPT's own architecture only; a fork that computes something else is refused by the settings or the weights
+that it adds. The file does not say which GELU the code had: the exact one, as in nanoGPT since June 2023, is assumed.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from model.checkpoint import stored_weights
+from model.config import FFNKind, GPTConfig, NormKind, Positions
+from model.errors import CheckpointError, ConfigError, InputError
+from model.gpt import GPT
+from model.interop import Imported
+from model.interop.given_tokenizer import given_tokenizer
+from model.settings import as_enum
+
+ZIP = b"PK\x03\x04"
+"""How the file begins since torch 1.6."""
+OLDEST_TORCH = (2, 10)
+"""The first whose unpickler is not known to be open to crafted files."""
+WRAPPERS = ("_orig_mod.", "module.")
+"""What torch.compile and DistributedDataParallel put before every name."""
+SIZES = {
+    "n_layer": "n_layers",
+    "n_head": "n_heads",
+    "n_embd": "d_model",
+    "block_size": "n_ctx",
+    "vocab_size": "d_vocab",
+}
+KNOWN = frozenset({*SIZES, "bias", "dropout"})
+"""Everything that nanoGPT's model_args may hold."""
+GPT2_VOCABULARY, GPT2_PADDED = 50_257, 50_304
+GELU_NOTES = {
+    FFNKind.GELU: "The file does not name its GELU: the exact one was taken, as in nanoGPT's code since June 2023.",
+    FFNKind.GELU_TANH: "GELU is the tanh approximation, as asked for: nanoGPT's code had it until June 2023.",
+}
+
+
+def from_nanogpt(path: str | Path, tokenizer: str | None = None, *, ffn: FFNKind | str = FFNKind.GELU) -> Imported:
+    """The model of a `ckpt.pt`, in fp32.
+
+    Args:
+        path: the file.
+        tokenizer: what its text was cut with, which the file does not hold: `bytes`, `chars:FILE` (nanoGPT's rule on
+            the text it was trained on), or a folder or file of a `tokenizer.json`.
+        ffn: `gelu`; `gelu_tanh` for a model trained with nanoGPT's code from before June 2023.
+
+    Raises:
+        CheckpointError: the file is not nanoGPT's, is damaged, or would run code.
+        ConfigError: the model is of another architecture.
+    """
+    path = Path(path)
+    content = _opened(path)
+    weights, notes = _unwrapped(content["model"])
+    config = _config(content["model_args"], weights, path, ffn)
+    gpt = _filled(config, _ours(weights, config), path)
+    step = content.get("iter_num")
+    return Imported(
+        gpt=gpt,
+        tokenizer=None if tokenizer is None else given_tokenizer(tokenizer, config.d_vocab),
+        source=f"the nanoGPT checkpoint {path}",
+        format="nanogpt",
+        notes=(*notes, *_said(weights, config), *(_lacking(config) if tokenizer is None else ())),
+        step=step if isinstance(step, int) and step > 0 else None,
+    )
+
+
+def _opened(path: Path) -> dict[str, Any]:
+    """The content of the file: tensors and plain data, or an error."""
+    if not path.is_file():
+        raise CheckpointError(f"There is no file {path}; name a nanoGPT checkpoint, out/ckpt.pt for example.")
+    _refuse_old_torch(torch.__version__)
+    try:
+        with warnings.catch_warnings(), path.open("rb") as file:
+            warnings.simplefilter("ignore")  # about pickles that torch.save did not write: they are refused below
+            is_zip = file.read(len(ZIP)) == ZIP
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+    except pickle.UnpicklingError as refusal:
+        raise CheckpointError(_refusal(path, str(refusal))) from None
+    except Exception:  # torch raises what its reader happens to: RuntimeError, EOFError, KeyError, ...
+        raise CheckpointError(f"{path} is no checkpoint of torch, or was cut short; copy it again.") from None
+    if not isinstance(content, dict) or not all(isinstance(content.get(key), dict) for key in ("model", "model_args")):
+        raise CheckpointError(
+            f"{path} is no nanoGPT checkpoint: that holds `model` and `model_args`. Other models are imported from a "
+            "Hugging Face directory or a .gguf file."
+        )
+    return content
+
+
+def _refuse_old_torch(version: str) -> None:
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
+        raise CheckpointError(
+            f"torch {version} can be made to run code by a crafted checkpoint (CVE-2026-24747), so no .pt file is "
+            "opened with it; update to torch 2.10 or later."
+        )
+
+
+def _refusal(path: Path, said: str) -> str:
+    found = re.search(r"GLOBAL ([\w.]+)|module `?(\w+)`?", said)
+    name = "" if found is None else f" ({found[1] or found[2]})"
+    return (
+        f"{path} holds more than tensors and plain data{name}, and making it could run any code; it was not opened. "
+        "Save it again with model, model_args and iter_num only, on the machine where it was trained."
+    )
+
+
+def _unwrapped(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], list[str]]:
+    """The weights under nanoGPT's own names, without wrappers' prefixes and mask buffers; and what was stripped."""
+    weights: dict[str, Tensor] = {}
+    found: set[str] = set()
+    for name, tensor in state.items():
+        while prefix := next((prefix for prefix in WRAPPERS if name.startswith(prefix)), ""):
+            name = name.removeprefix(prefix)
+            found.add(prefix)
+        if not name.endswith((".attn.bias", ".attn.masked_bias")):
+            weights[name] = tensor
+    notes = [f"{prefix} was stripped from the weights' names." for prefix in WRAPPERS if prefix in found]
+    return weights, notes
+
+
+def _config(given: Mapping[str, Any], weights: Mapping[str, Tensor], path: Path, ffn: FFNKind | str) -> GPTConfig:
+    unknown = sorted(given.keys() - KNOWN)
+    if unknown:
+        raise ConfigError(
+            f"{path} has model_args.{unknown[0]}={given[unknown[0]]!r}, which nanoGPT's own model does not know: it is "
+            f"of a fork that may compute something else. Known are {', '.join(sorted(KNOWN))}."
+        )
+    missing = [name for name in SIZES if name not in given]
+    if missing:
+        raise ConfigError(f"{path} does not say how large its model is: model_args lacks {', '.join(missing)}.")
+    kind = as_enum(FFNKind, ffn, "ffn")
+    if kind not in GELU_NOTES:
+        raise ConfigError(f'ffn="{ffn}" is not what nanoGPT has; take gelu, or gelu_tanh for code before June 2023.')
+    return GPTConfig(
+        **{ours: given[theirs] for theirs, ours in SIZES.items()},
+        norm_kind=NormKind.LAYERNORM,
+        positions=Positions.LEARNED,
+        ffn=kind,
+        biases=given.get("bias", "transformer.ln_f.bias" in weights),
+        dropout=float(given.get("dropout", 0.0)),
+        tie_embeddings=_is_tied(weights),
+    )
+
+
+def _is_tied(weights: Mapping[str, Tensor]) -> bool:
+    embed, unembed = weights.get("transformer.wte.weight"), weights.get("lm_head.weight")
+    return embed is None or unembed is None or torch.equal(embed, unembed)
+
+
+def _ours(weights: Mapping[str, Tensor], config: GPTConfig) -> dict[str, Tensor]:
+    """The weights under our names; what nanoGPT has no name for keeps its own, to be refused."""
+    ours: dict[str, Tensor] = {}
+    for name, tensor in weights.items():
+        if config.tie_embeddings and name == "lm_head.weight":
+            name = "transformer.wte.weight"  # the same matrix
+        match = _IN_BLOCK.fullmatch(name)
+        if match is None or match["part"] not in (*_INSIDE, "attn.c_attn"):
+            ours[_OUTSIDE.get(name, name)] = tensor
+        elif match["part"] == "attn.c_attn":  # queries, keys and values, one below the other
+            block, kind = match["block"], match["kind"]
+            ours |= {f"{block}.attn.{x}_proj.{kind}": rows for x, rows in zip("qkv", tensor.chunk(3), strict=True)}
+        else:
+            part, kind = _INSIDE[match["part"]], match["kind"]
+            ours[f"{match['block']}.{part}.{kind[0] if part.startswith('ln') else kind}"] = tensor
+    return {name.replace("transformer.h.", "blocks."): tensor for name, tensor in ours.items()}
+
+
+_IN_BLOCK = re.compile(r"(?P<block>transformer\.h\.\d+)\.(?P<part>\w+(\.\w+)?)\.(?P<kind>weight|bias)")
+_INSIDE = {
+    "ln_1": "ln1",
+    "ln_2": "ln2",
+    "attn.c_proj": "attn.o_proj",
+    "mlp.c_fc": "mlp.in_proj",
+    "mlp.c_proj": "mlp.out_proj",
+}
+_OUTSIDE = {
+    "transformer.wte.weight": "embed.weight",
+    "transformer.wpe.weight": "pos_embed.weight",
+    "transformer.ln_f.weight": "ln_final.w",
+    "transformer.ln_f.bias": "ln_final.b",
+    "lm_head.weight": "unembed.weight",
+}
+
+
+@torch.no_grad()
+def _filled(config: GPTConfig, tensors: Mapping[str, Tensor], path: Path) -> GPT:
+    """A model with these weights, every one of which must be there and have its place."""
+    gpt = GPT(config)
+    places = stored_weights(gpt)
+    for name in sorted(places.keys() | tensors.keys()):
+        if name not in tensors or name not in places:
+            fault = f"lacks {name}" if name in places else f"has {name}, for which nanoGPT's model has no place"
+            raise ConfigError(f"{path} holds another model than its model_args say: it {fault}.")
+        if tensors[name].shape != places[name].shape:
+            raise ConfigError(
+                f"{path} holds another model than its model_args say: {name} is {list(tensors[name].shape)}, not "
+                f"{list(places[name].shape)}."
+            )
+        places[name].copy_(tensors[name])
+    return gpt.eval()
+
+
+def _said(weights: Mapping[str, Tensor], config: GPTConfig) -> list[str]:
+    """What was assumed or changed."""
+    notes = [GELU_NOTES[config.ffn]]
+    formats = {tensor.dtype for tensor in weights.values()} - {torch.float32}
+    if formats:
+        notes.append(f"Weights stored as {', '.join(sorted(map(str, formats)))} were converted to float32.")
+    if not config.tie_embeddings:
+        notes.append("Embedding and unembedding differ in the file, so they are not tied.")
+    return notes
+
+
+def _lacking(config: GPTConfig) -> list[str]:
+    return [f"The file holds no tokenizer. {needed_tokenizer(config)}"]
+
+
+def needed_tokenizer(config: GPTConfig) -> str:
+    """What to give as the tokenizer of a nanoGPT model with this vocabulary, as a sentence."""
+    size = config.d_vocab
+    if size in (GPT2_VOCABULARY, GPT2_PADDED):
+        padded = f", padded from {GPT2_VOCABULARY}" if size == GPT2_PADDED else ""
+        return (
+            f"A vocabulary of {size} is GPT-2's{padded}: give the folder that holds GPT-2's tokenizer.json (part of "
+            "the model gpt2 on the Hugging Face hub) as the tokenizer."
+        )
+    return (
+        f"A vocabulary of {size} is most likely that of a character model: give the text it was trained on, as "
+        "chars:input.txt (the meta.pkl beside it is a pickle, and is not opened)."
+    )
+
+
+def refuse_without_tokenizer(config: GPTConfig) -> None:
+    """Refuse, with what to give, a nanoGPT model of which nobody said how its text was cut."""
+    raise InputError(f"A nanoGPT checkpoint holds no tokenizer. {needed_tokenizer(config)}")
