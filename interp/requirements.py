@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+
 from model.config import AttentionKind
 from model.errors import InputError
 
@@ -34,3 +36,13 @@ def require_causal_patterns(gpt: GPT) -> None:
             "a bidirectional model attends to later tokens, and scores and their chance levels are for causal "
             "attention; use a causal model."
         )
+
+
+def require_targets(gpt: GPT, tokens: Tensor, targets: Tensor) -> None:
+    """Refuse targets that are not one token of the vocabulary for every position."""
+    if targets.shape != tokens.shape:
+        raise InputError(
+            f"targets have shape {tuple(targets.shape)}; give one token for each of the positions, "
+            f"{tuple(tokens.shape)}."
+        )
+    gpt.check_tokens(targets)
