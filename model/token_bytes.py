@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+
+from model.errors import InputError
 
 BOS_TEXT = "<bos>"
 """How BOS is printed; a token whose own text is `<bos>` is printed escaped."""
@@ -31,14 +34,31 @@ def _printable_character(character: str) -> str:
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
-def bytes_of_vocabulary(vocabulary: Mapping[str, int]) -> list[bytes]:
-    """The bytes of each token of a byte-level vocabulary, by id.
+def utf8(text: str) -> bytes:
+    """The bytes of a text; half a surrogate pair, which has none, is an `InputError`."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as fault:
+        raise InputError(
+            f"Half of a surrogate pair (U+{ord(text[fault.start]):04X}) stands alone at position {fault.start} of the "
+            "text; read the text as UTF-8 again, or remove it."
+        ) from None
 
-    The library writes each byte as a visible character: itself where it is a printable Latin-1 character, else one from
-    U+0100 on, in order (Radford et al. 2019, `bytes_to_unicode`).
+
+@cache
+def byte_letters() -> dict[str, int]:
+    """The visible character that stands for each byte in a byte-level vocabulary, and the byte.
+
+    The byte itself where it is a printable Latin-1 character, else a character from U+0100 on, in order (Radford et al.
+    2019, `bytes_to_unicode`).
     """
     visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     hidden = [value for value in range(N_BYTES) if value not in visible]
-    byte_of = {chr(value): value for value in visible} | {chr(N_BYTES + i): value for i, value in enumerate(hidden)}
+    return {chr(value): value for value in visible} | {chr(N_BYTES + i): value for i, value in enumerate(hidden)}
+
+
+def bytes_of_vocabulary(vocabulary: Mapping[str, int]) -> list[bytes]:
+    """The bytes of each token of a byte-level vocabulary, by id."""
+    byte_of = byte_letters()
     tokens = sorted(vocabulary, key=vocabulary.__getitem__)
     return [bytes(byte_of[character] for character in token) for token in tokens]

@@ -1,8 +1,9 @@
-"""Text to token ids and back: bytes, characters, byte-level BPE.
+"""Text to token ids and back: bytes, characters, byte-level BPE, and what other programs' models bring along.
 
-Every tokenizer is a table giving the bytes of each token, and a rule that cuts a text into tokens. The last id is the
-beginning-of-sequence token (BOS): it stands for no bytes, no text can produce it, and `encode` never adds it, so that
-who puts it where is visible in the calling code. Decoding the encoding of a text gives the text back, exactly.
+Every tokenizer is a table giving the bytes of each token, and a rule that cuts a text into tokens. The
+beginning-of-sequence token (BOS), the last id of those made here, stands for no bytes, no text can produce it, and
+`encode` never adds it, so that who puts it where is visible in the calling code. Decoding the encoding of a text gives
+the text back, exactly.
 
 Byte-level BPE: Sennrich et al. 2016 over bytes as in GPT-2 (Radford et al. 2019), trained by the `tokenizers` library.
 """
@@ -10,7 +11,7 @@ Byte-level BPE: Sennrich et al. 2016 over bytes as in GPT-2 (Radford et al. 2019
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from model.errors import CheckpointError, InputError
 from model.files import read_json, write_json
-from model.token_bytes import BOS_TEXT, N_BYTES, bytes_of_vocabulary, printable
+from model.token_bytes import BOS_TEXT, N_BYTES, bytes_of_vocabulary, printable, utf8
 
 FORMAT = 1
 Tokens = Sequence[int] | Integer[np.ndarray, "..."] | Integer[Tensor, "..."]
@@ -35,19 +36,16 @@ class Tokenizer(ABC):
     kind: ClassVar[str]
     """The name in tokenizer.json."""
 
-    def __init__(self, token_bytes: Iterable[bytes]) -> None:
-        self.token_bytes: tuple[bytes, ...] = (*token_bytes, b"")
+    def __init__(self, token_bytes: Iterable[bytes], bos: int | None) -> None:
+        self.token_bytes: tuple[bytes, ...] = tuple(token_bytes)
         """The bytes each id stands for; BOS stands for none."""
+        self.bos = bos
+        """Id of the beginning-of-sequence token; None where a tokenizer has none."""
 
     @property
     def d_vocab(self) -> int:
         """Number of ids, BOS included."""
         return len(self.token_bytes)
-
-    @property
-    def bos(self) -> int | None:
-        """Id of the beginning-of-sequence token; None where a tokenizer has none."""
-        return self.d_vocab - 1
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
@@ -110,11 +108,11 @@ class ByteTokenizer(Tokenizer):
     kind = "bytes"
 
     def __init__(self) -> None:
-        super().__init__(bytes([value]) for value in range(N_BYTES))
+        super().__init__([*(bytes([value]) for value in range(N_BYTES)), b""], bos=N_BYTES)
 
     def encode(self, text: str) -> list[int]:
         """The bytes of `text`."""
-        return list(_utf8(text))
+        return list(utf8(text))
 
     def state(self) -> dict[str, Any]:
         """Nothing: all byte tokenizers are the same."""
@@ -130,11 +128,12 @@ class CharTokenizer(Tokenizer):
 
     kind = "chars"
 
-    def __init__(self, characters: str) -> None:
+    def __init__(self, characters: str, *, has_bos: bool = True) -> None:
         self.characters = characters
-        """Every character that has an id, in the order of the ids."""
+        """Every character that has an id, in the order of the ids; BOS, where there is one, follows them."""
         self._id_of = {character: token for token, character in enumerate(characters)}
-        super().__init__(_utf8(character) for character in characters)
+        token_bytes = [utf8(character) for character in characters]
+        super().__init__([*token_bytes, b""] if has_bos else token_bytes, bos=len(characters) if has_bos else None)
 
     @classmethod
     def train(cls, text: str | Iterable[str]) -> CharTokenizer:
@@ -171,7 +170,8 @@ class BPETokenizer(Tokenizer):
         self.definition = definition
         """The tokenizer in the `tokenizers` library's own JSON."""
         self._backend = Backend.from_str(definition)
-        super().__init__(bytes_of_vocabulary(self._backend.get_vocab()))
+        token_bytes = bytes_of_vocabulary(self._backend.get_vocab())
+        super().__init__([*token_bytes, b""], bos=len(token_bytes))
 
     @classmethod
     def train(cls, text: str | Iterable[str], d_vocab: int) -> BPETokenizer:
@@ -197,7 +197,7 @@ class BPETokenizer(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text` after all merges."""
-        _utf8(text)
+        utf8(text)
         # The batch call is the one that does not also compute character offsets: half the time.
         return self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
@@ -220,21 +220,18 @@ def load_tokenizer(path: Path) -> Tokenizer:
     )
 
 
-_BUILDERS = {
+def _imported(saved: dict[str, Any]) -> Tokenizer:
+    from model.imported_tokenizer import ImportedTokenizer
+
+    return ImportedTokenizer(saved["definition"], d_vocab=saved["d_vocab"], bos=saved["bos"])
+
+
+_BUILDERS: dict[str, Callable[[dict[str, Any]], Tokenizer]] = {
     ByteTokenizer.kind: lambda saved: ByteTokenizer(),
-    CharTokenizer.kind: lambda saved: CharTokenizer(saved["characters"]),
+    CharTokenizer.kind: lambda saved: CharTokenizer(saved["characters"], has_bos=saved["bos"] is not None),
     BPETokenizer.kind: lambda saved: BPETokenizer(saved["definition"]),
+    "imported": _imported,
 }
-
-
-def _utf8(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as fault:
-        raise InputError(
-            f"Half of a surrogate pair (U+{ord(text[fault.start]):04X}) stands alone at position {fault.start} of the "
-            "text; read the text as UTF-8 again, or remove it."
-        ) from None
 
 
 def _texts(text: str | Iterable[str]) -> Iterable[str]:

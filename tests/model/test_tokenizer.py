@@ -54,6 +54,15 @@ def test_bos_is_the_last_id_stands_for_nothing_and_no_text_makes_it(tokenizer: T
     assert tokenizer.n_bytes([tokenizer.bos]) == 0
 
 
+def test_a_character_tokenizer_can_do_without_bos(tmp_path: Path) -> None:
+    tokenizer = CharTokenizer("\n abc", has_bos=False)
+    assert (tokenizer.bos, tokenizer.d_vocab) == (None, 5)
+    assert tokenizer.str_tokens(tokenizer.encode("a\nc")) == ["a", "\\n", "c"]
+    tokenizer.save(tmp_path / "tokenizer.json")
+    loaded = load_tokenizer(tmp_path / "tokenizer.json")
+    assert (loaded.bos, loaded.token_bytes) == (None, tokenizer.token_bytes)
+
+
 @ALL
 def test_n_bytes_counts_the_bytes_of_the_text(tokenizer: Tokenizer) -> None:
     tokens = tokenizer.encode(TEXT)
