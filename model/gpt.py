@@ -108,13 +108,20 @@ class GPT(Weights):
                 the true ones. With a `kv_cache` it covers the past as well.
             kv_cache: keys and values of earlier positions; `tokens` are the new ones.
         """
-        call = self._call()
-        x, run = self._start(tokens, attention_mask, kv_cache, call)
+        self.check_tokens(tokens)
+        return self.unchecked(tokens, attention_mask, kv_cache=kv_cache)
+
+    def unchecked(
+        self, tokens: Tokens, attention_mask: Tensor | None = None, *, kv_cache: KeyValueCache | None = None
+    ) -> Logits:
+        """`forward` without a look at the ids: for what the model itself just chose."""
+        x, run = self._start(tokens, attention_mask, kv_cache, self._call())
         return self._finish(self._through(x, run, 0, self.config.n_layers), run)
 
     def plain(self, tokens: Tokens) -> Logits:
         """The bare computation, without hooks, checks or masks: what training compiles."""
-        run = self._pass(torch.arange(tokens.shape[1], device=tokens.device)[None], None, None, None)
+        positions = torch.arange(tokens.shape[1], device=tokens.device)[None]
+        run = self._pass(positions, None, positions, None, None)
         x = self._embedded(tokens, run)
         return self._finish(self._through(x, run, 0, self.config.n_layers), run)
 
@@ -129,44 +136,54 @@ class GPT(Weights):
     def _start(
         self, tokens: Tensor, attention_mask: Tensor | None, kv_cache: KeyValueCache | None, call: Call | None
     ) -> tuple[Stream, Pass]:
-        self.check_tokens(tokens)
-        run = self._pass(*self._placed(tokens, attention_mask, kv_cache), call)
+        run = self._pass(*self._placed(tokens, attention_mask, kv_cache), kv_cache, call)
         return self._embedded(tokens, run), run
 
     def _placed(
         self, x: Tensor, attention_mask: Tensor | None, kv_cache: KeyValueCache | None
-    ) -> tuple[Tensor, Tensor | None, KeyValueCache | None]:
-        """Absolute positions of the new tokens, the mask over all keys (None if nothing is padded), and the cache."""
+    ) -> tuple[Tensor, Mask | None, Tensor]:
+        """Absolute positions of all keys, their mask (None if nothing is padded), and positions of the new tokens."""
         n_batch, n_pos = x.shape[:2]
         past = 0 if kv_cache is None else kv_cache.length
+        if kv_cache is not None and self.config.attention is AttentionKind.BIDIRECTIONAL:
+            raise InputError(
+                "a bidirectional model takes no key-value cache: later tokens change what earlier ones hold."
+            )
         if past + n_pos > self.config.n_ctx:
             raise InputError(
                 f"{past + n_pos} positions exceed this model's n_ctx={self.config.n_ctx}; give a shorter text."
             )
-        mask = None if attention_mask is None else self._checked_mask(attention_mask, n_batch, past, n_pos)
-        if kv_cache is None:
-            if mask is None or bool(mask.all()):
-                return torch.arange(n_pos, device=x.device).expand(n_batch, -1), None, None
-            return positions_of(mask), mask, None
-        new = torch.ones(n_batch, n_pos, dtype=torch.bool, device=x.device) if mask is None else mask[:, past:]
-        keys = kv_cache.admit(new)
-        return positions_of(keys)[:, past:], keys, kv_cache
+        keys = None if attention_mask is None else self._checked_mask(attention_mask, n_batch, past, n_pos)
+        if kv_cache is not None:
+            keys = kv_cache.admit(n_pos, None if keys is None else keys[:, past:])
+        elif keys is not None and bool(keys.all()):
+            keys = None
+        counted = torch.arange(past + n_pos, device=x.device).expand(n_batch, -1) if keys is None else positions_of(keys)
+        return counted, keys, counted[:, past:]
 
-    def _pass(self, positions: Tensor, keys: Mask | None, kv_cache: KeyValueCache | None, call: Call | None) -> Pass:
+    def _pass(
+        self,
+        key_positions: Tensor,
+        keys: Mask | None,
+        positions: Tensor,
+        kv_cache: KeyValueCache | None,
+        call: Call | None,
+    ) -> Pass:
         config, causal = self.config, self.config.attention is AttentionKind.CAUSAL
         mask = rotation = bias = None
-        key_positions = positions if keys is None else positions_of(keys)
         if keys is not None:
             n_query, n_key = positions.shape[1], keys.shape[1]
             queries = keys[:, n_key - n_query :, None]
             mask = (keys[:, None, :] & queries).expand(-1, n_query, -1)
             mask = (mask.tril(n_key - n_query) if causal else mask)[:, None]
-        if config.positions is Positions.ROPE:
+        if kv_cache is not None:
+            rotation = kv_cache.rotation(positions)
+        elif config.positions is Positions.ROPE:
             rotation = Rotation.of(positions, config.head_width, config.rope_base, self.dtype)
-        elif config.positions is Positions.ALIBI:
+        if config.positions is Positions.ALIBI:
             bias = alibi_bias(positions, key_positions, config.n_heads, self.dtype)
         if call is not None:
-            call.positions, call.key_positions = positions, key_positions
+            call.positions, call.key_positions = positions.clone(), key_positions.clone()  # hooks may write into them
         explicit = any(entry.explicit_attention for entry in scopes_of(self)) if call is not None else False
         return Pass(positions, call, rotation, mask, causal, bias, kv_cache, explicit)
 
@@ -291,8 +308,15 @@ class GPT(Weights):
         """Remove what `add_hook` added."""
         self._lasting.clear()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy is made of: everything but the hooks, which are of this model only."""
+        return self.__dict__ | {"_lasting": []}
+
     def _named(self, hooks: Hooks) -> list[tuple[str, HookFunction]]:
         n_layers = self.config.n_layers
+        for where, function in hooks:
+            if not callable(function):
+                raise InputError(f"the hook on {where} is {function!r}; give a function f(tensor, hook).")
         return [(name, function) for where, function in hooks for name in resolve(where, self._sites, n_layers)]
 
     def _call(self) -> Call | None:
@@ -342,13 +366,14 @@ class GPT(Weights):
         self, tokens: Tensor, start: int | None, attention_mask: Tensor | None, call: Call | None
     ) -> tuple[Stream, Pass]:
         if start is None:
+            self.check_tokens(tokens)
             return self._start(tokens, attention_mask, None, call)
         if tokens.ndim != 3 or tokens.shape[-1] != self.config.d_model:
             raise InputError(
                 f"start_at_layer takes a residual [batch, pos, d_model={self.config.d_model}]; "
                 f"got shape {tuple(tokens.shape)}."
             )
-        return tokens, self._pass(*self._placed(tokens, attention_mask, None), call)
+        return tokens, self._pass(*self._placed(tokens, attention_mask, None), None, call)
 
     def _span(self, start: int | None, stop: int | None) -> tuple[int, int]:
         n_layers = self.config.n_layers

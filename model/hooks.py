@@ -8,11 +8,13 @@ behind after an exception.
 * Readers get a snapshot (a copy, never a view); reading changes nothing.
 * Editors get a copy of their own to change in place or to replace, so an edit never reaches what was read before it.
 * Some places are computed *beside* the forward pass (`HookPoint.beside`): the pass uses them only if an editor
-  changed them.
+  changed them, or asks for a gradient through them.
 """
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -97,7 +99,7 @@ class HookPoint:
             return None
         visited = self._visit(x, call)
         differentiated = self.name in call.backward or self.name in call.gradients_of
-        changed = self.name in call.edits and not torch.equal(visited, x)
+        changed = self.name in call.edits and (not torch.equal(visited, x) or _asks_for_gradients(visited, x))
         return visited if differentiated or changed else None
 
     def _visit(self, x: Tensor, call: Call) -> Tensor:
@@ -127,7 +129,35 @@ def _edited(x: Tensor, edit: HookFunction, hook: Hook) -> Tensor:
             f"the hook on {hook.name} returned shape {tuple(answer.shape)}; the place has shape {tuple(x.shape)}, "
             "keep it."
         )
-    return answer
+    if not answer.is_floating_point() or answer.device != x.device:
+        raise InputError(
+            f"the hook on {hook.name} returned {answer.dtype} on {answer.device}; the place holds {x.dtype} on "
+            f"{x.device}, return .to(x)."
+        )
+    return answer.to(x.dtype)  # a mean taken in fp64, say, enters a bf16 model in bf16
+
+
+def _asks_for_gradients(visited: Tensor, x: Tensor) -> bool:
+    """Whether an edit that kept the values of x wants to be differentiated.
+
+    It made them depend on something that requires a gradient (a vector of zeros to be learned, a mask of ones), or
+    asked for the gradient at them.
+    """
+    if not (torch.is_grad_enabled() and visited.requires_grad):
+        return False
+    if visited.grad_fn is None or visited.retains_grad or visited._backward_hooks:
+        return True
+    known: set[object] = {None, x.grad_fn}
+    unseen: list[Any] = [visited.grad_fn]
+    while unseen:
+        node = unseen.pop()
+        if node in known:
+            continue
+        if hasattr(node, "variable"):  # a leaf, reached without going through x
+            return True
+        known.add(node)
+        unseen += [before for before, _ in node.next_functions]
+    return False
 
 
 def _differentiable(x: Tensor, call: Call, hook: Hook) -> Tensor:
@@ -143,33 +173,49 @@ def _differentiable(x: Tensor, call: Call, hook: Hook) -> Tensor:
     return x
 
 
-@dataclass(frozen=True, slots=True)
+def _here() -> tuple[int, object]:
+    """The thread and, in an event loop, the task that is running."""
+    try:
+        return threading.get_ident(), asyncio.current_task()
+    except RuntimeError:
+        return threading.get_ident(), None
+
+
+@dataclass(slots=True, eq=False)
 class Scope:
-    """Hooks in force inside a `with`, for one model."""
+    """Hooks in force inside a `with`, for one model, in the thread and task that opened it."""
 
     model: object
     forward: Mapping[str, Sequence[HookFunction]]
     backward: Mapping[str, Sequence[HookFunction]]
     explicit_attention: bool = False
+    is_open: bool = True
+    owner: tuple[int, object] = field(default_factory=_here)
 
 
 _SCOPES: ContextVar[tuple[Scope, ...]] = ContextVar("cutaway_scopes", default=())
-# Context-local, not global: every thread and task sees only the scopes that it opened itself.
+# Context-local, not global. A new task or thread may begin with a copy of its maker's context, so that a scope also
+# knows who opened it and whether it is still open: nobody else ever sees it, and nobody at all once it has ended.
 
 
 @contextmanager
 def scope(entry: Scope) -> Iterator[None]:
-    """Keep `entry` in force, in this thread, until the `with` ends, however it ends."""
+    """Keep `entry` in force, in this thread and task, until the `with` ends, however and wherever it ends."""
     _SCOPES.set((*_SCOPES.get(), entry))
     try:
         yield
     finally:  # by identity, not by restoring what was before: blocks may end in any order (generators do)
+        entry.is_open = False
         _SCOPES.set(tuple(each for each in _SCOPES.get() if each is not entry))
 
 
 def scopes_of(model: object) -> list[Scope]:
     """The scopes open for `model` here, outermost first."""
-    return [entry for entry in _SCOPES.get() if entry.model is model]
+    entries = _SCOPES.get()
+    if not entries:
+        return []
+    here = _here()
+    return [entry for entry in entries if entry.model is model and entry.is_open and entry.owner == here]
 
 
 def collected(hooks: Iterable[tuple[str, HookFunction]]) -> dict[str, list[HookFunction]]:
