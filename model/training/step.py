@@ -50,7 +50,7 @@ class Stepper:
         """Fill the gradients with those of the mean loss of batch `step`, and return it, in nats per token."""
         self.optimizers.zero_grad()
         rows = self._batch_at(step).to(self.gpt.device, non_blocking=True)
-        nats = torch.zeros((), device=self.gpt.device)
+        nats = torch.zeros((), device=self.gpt.device, dtype=torch.promote_types(self.gpt.dtype, torch.float32))
         with self._dropout_of(step):
             for micro_batch in rows.split(self._micro_batch):
                 with self._precision():
@@ -122,7 +122,8 @@ class Stepper:
 def summed_nats(gpt: GPT, rows: Int[Tensor, "sequence pos"]) -> Float[Tensor, ""]:
     """Next-token cross-entropy summed over every predicted token, in nats."""
     logits = gpt.plain(rows[:, :-1])
-    return F.cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten(), reduction="sum")
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten(), reduction="sum")
 
 
 def _norm(tensors: Iterable[Tensor]) -> Float[Tensor, ""]:
