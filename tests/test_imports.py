@@ -37,6 +37,6 @@ def test_a_package_imports_only_what_is_declared(package: str) -> None:
     for file in (ROOT / package).rglob("*.py"):
         declared = core | extra if file.parent == ROOT / "model/interop" else core
         for name in imported(file) - sys.stdlib_module_names - set(PACKAGES):
-            by = {provider.lower() for provider in providers.get(name, [name.replace("_", "-")])}
+            by = {provider.lower().replace("_", "-") for provider in providers.get(name, [name])}
             undeclared |= set() if declared & by else {f"{file.relative_to(ROOT)}: {name}"}
     assert undeclared == set()
