@@ -21,7 +21,7 @@ from typing import Any
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 
 from model.config import GPTConfig
 from model.errors import CheckpointError, ConfigError
@@ -29,6 +29,7 @@ from model.files import atomic_folder, clean_leftovers, clear_os_errors, sha256_
 from model.gpt import GPT
 from model.manifest import ADVICE, MANIFEST, Manifest, read_manifest, sealed, verified_content
 from model.settings import from_plain, to_plain
+from model.tying import unwrapped
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 STATE_TENSORS, STATE_RECORD = "train_state.safetensors", "train_state.json"
@@ -52,7 +53,7 @@ def checkpoint_steps(run_dir: Path) -> list[int]:
 
 def save_checkpoint(
     run_dir: Path,
-    gpt: GPT,
+    gpt: nn.Module,
     *,
     step: int,
     tokens_seen: int,
@@ -61,10 +62,12 @@ def save_checkpoint(
 ) -> Path:
     """Write the checkpoint of `step` and return its folder; one that stands there is replaced.
 
+    A compiled or wrapped GPT is saved as the GPT inside.
+
     Raises:
         CheckpointError: the disk is full, the folder may not be written, and the like; earlier checkpoints stay whole.
     """
-    path = checkpoint_path(run_dir, step)
+    path, gpt = checkpoint_path(run_dir, step), unwrapped(gpt)
     if path.parent.is_dir():
         clean_leftovers(path.parent, CheckpointError)
     tensors = stored_weights(gpt)
@@ -135,8 +138,9 @@ def verify_checkpoint(path: Path) -> Manifest:
     return manifest
 
 
-def stored_weights(gpt: GPT) -> dict[str, Tensor]:
+def stored_weights(gpt: nn.Module) -> dict[str, Tensor]:
     """Every weight once, by name: of those that share memory, the first. The tensors are the model's own."""
+    gpt = unwrapped(gpt)
     seen: set[tuple[int, torch.Size]] = set()
     weights: dict[str, Tensor] = {}
     for name, tensor in gpt.state_dict().items():
@@ -153,7 +157,7 @@ def stored_weights(gpt: GPT) -> dict[str, Tensor]:
     return weights
 
 
-def weights_sha256(gpt: GPT) -> str:
+def weights_sha256(gpt: nn.Module) -> str:
     """A hash that names the weights: equal exactly where names, shapes, number formats and bits are."""
     return _hash_of(stored_weights(gpt))
 

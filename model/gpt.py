@@ -30,6 +30,7 @@ from model.kv_cache import KeyValueCache, positions_of
 from model.norms import NormLayer
 from model.positions import Rotation, alibi_bias, sinusoids
 from model.sites import Site, Tap, resolve, sites
+from model.tying import keep_tied
 from model.weights import Weights
 
 Tokens = Int[Tensor, "batch pos"]
@@ -64,6 +65,7 @@ class GPT(Weights):
         self.ln_final = NormLayer(config, "ln_final") if config.has_final_norm else None
         self.unembed = Linear(config.d_model, config.d_vocab, bias=False)
         self.tie_weights()
+        keep_tied(self)
         init_weights(self.named_parameters(), config, seed)
         self._sites = sites(config)
         self._lasting: list[tuple[str, HookFunction, bool]] = []
@@ -72,9 +74,15 @@ class GPT(Weights):
         self.hook_logits = HookPoint(Tap.LOGITS.at())
 
     def tie_weights(self) -> None:
-        """Let the unembedding be the embedding's own matrix, if the config ties them (again, after loading)."""
+        """Let the unembedding be the embedding's own matrix, if the config ties them."""
         if self.config.tie_embeddings:
             self.unembed.weight = self.embed.weight
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> GPT:  # noqa: FBT001, FBT002  (torch's)
+        """What `.to`, `.half`, `.to_empty` and the like are made of: the tied matrix stays one."""
+        super()._apply(fn, recurse)
+        self.tie_weights()
+        return self
 
     @property
     def layers(self) -> list[Block]:
@@ -158,7 +166,9 @@ class GPT(Weights):
             keys = kv_cache.admit(n_pos, None if keys is None else keys[:, past:])
         elif keys is not None and bool(keys.all()):
             keys = None
-        counted = torch.arange(past + n_pos, device=x.device).expand(n_batch, -1) if keys is None else positions_of(keys)
+        counted = (
+            torch.arange(past + n_pos, device=x.device).expand(n_batch, -1) if keys is None else positions_of(keys)
+        )
         return counted, keys, counted[:, past:]
 
     def _pass(
