@@ -164,7 +164,9 @@ def fitting_batch(gpt: GPT, n_pos: int) -> int:
     return max(1, min(32, _LOGITS // (n_pos * gpt.config.d_vocab)))
 
 
-def unigram_loss(tokens: Tokens, reference: Tokens, *, d_vocab: int, outcome: Outcome = TEXT) -> float:
+def unigram_loss(
+    tokens: Tokens, reference: Int[Tensor, "reference_row pos"], *, d_vocab: int, outcome: Outcome = TEXT
+) -> float:
     """Loss of a model that knows token frequencies only, in nats: the scale on which an effect is a share.
 
     Frequencies are those of the targets of `reference` (other sequences), with one added to each count.

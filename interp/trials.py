@@ -48,7 +48,7 @@ class Trial:
     """For each outcome, the loss of a model that knows token frequencies only, in nats."""
 
     measured: Tokens
-    reference: Tokens
+    reference: Int[Tensor, "reference_sequence pos"]
 
     def means_of(self, gpt: GPT, places: Sequence[Place]) -> Means | None:
         """What is on average where `places` are, over the reference sequences; None where no place takes a mean."""
