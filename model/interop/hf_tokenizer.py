@@ -132,11 +132,15 @@ def _in_front(bos: str, index: int) -> Plain:
     }
 
 
-def _canonical(plain: Plain) -> Plain:
+def _text(plain: Plain) -> str:
     """The definition as the library itself would write it."""
     from tokenizers import Tokenizer as Backend
 
-    return json.loads(Backend.from_str(json.dumps(plain)).to_str())
+    return Backend.from_str(json.dumps(plain)).to_str()
+
+
+def _canonical(plain: Plain) -> Plain:
+    return json.loads(_text(plain))
 
 
 # --- theirs to ours ---------------------------------------------------------------------------------------------------
@@ -184,7 +188,7 @@ def _guess(found: Plain) -> Tokenizer | None:
     if vocab == byte_letters():
         return ByteTokenizer()
     rules = {key: value for key, value in found.items() if key != "decoder"} | _NOTHING
-    return BPETokenizer(json.dumps(_canonical(rules | {"added_tokens": [], "decoder": None})))
+    return BPETokenizer(_text(rules | {"added_tokens": [], "decoder": None}))
 
 
 def _bos_in_front(plain: Plain, settings: Plain) -> int | None:
