@@ -102,6 +102,15 @@ def test_a_character_that_the_tokens_cannot_spell_is_refused_with_its_place() ->
         MADE["llama2"].encode("the \u2581at")
 
 
+def test_a_vocabulary_may_lack_a_byte_and_texts_that_have_it_are_refused_instead_of_cut() -> None:
+    plain = json.loads(forge.gpt2_definition())
+    plain["model"]["vocab"].pop("!")
+    tokenizer = ImportedTokenizer(json.dumps(plain), d_vocab=D_VOCAB, bos=None)
+    assert tokenizer.decode(tokenizer.encode("the cat")) == "the cat"
+    with pytest.raises(InputError, match=r"cannot spell the text exactly: near byte 7 \('.*!'\)"):
+        tokenizer.encode("the cat!")
+
+
 @ALL
 def test_a_saved_tokenizer_is_the_same_one(tokenizer: ImportedTokenizer, tmp_path: Path) -> None:
     tokenizer.save(tmp_path / "tokenizer.json")
@@ -141,11 +150,6 @@ REFUSED = {
     ),
     "whitespace": (forge.gpt2_definition, _rule(pre_tokenizer={"type": "Whitespace"}), "by Whitespace"),
     "no rule": (forge.gpt2_definition, _rule(pre_tokenizer=None), "by no rule"),
-    "a byte": (
-        forge.gpt2_definition,
-        lambda plain: plain["model"]["vocab"].pop("a"),
-        "no token for 1 of the 256 bytes",
-    ),
     "fallback": (forge.llama2_definition, _model(byte_fallback=False), "it has no byte fallback"),
     "a spelling": (
         forge.gpt2_definition,
