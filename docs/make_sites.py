@@ -18,7 +18,7 @@ Every place of a GPT that can be read or edited. Written by `make docs` from `mo
 
 A place is named by its hook name (`"blocks.3.attn.hook_pattern"`) or, typed, as `Tap.PATTERN.at(3)`; every call takes
 either. `{}` stands for the layer. Reading changes nothing; editing any of these changes the logits (but for a norm's
-divisor where the rest of the layer hands its factor on to another norm, which divides it out: tests/model/test_every_hook.py
+divisor where nothing but a factor is handed on to another norm, which divides it out; tests/model/test_every_hook.py
 names the cases). Places marked * are large and are computed only when they are asked for by name.
 """
 
