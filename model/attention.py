@@ -40,15 +40,15 @@ class Pass:
     call: Call | None = None
     rotation: Rotation | None = None
     mask: Bool[Tensor, "batch one query key"] | None = None
-    """Which keys each query may see; None: plain causal (all keys, if bidirectional) from the first position."""
+    """Which keys each query may see; None: nothing is padded, and the queries are the last of the keys."""
     causal: bool = True
     bias: Float[Tensor, "batch head query key"] | None = None
     kv_cache: KeyValueCache | None = None
     explicit: bool = False
 
     def visible(self, n_query: int, n_key: int) -> Bool[Tensor, "batch one query key"] | None:
-        """The mask as a tensor; None where every key is visible."""
-        if self.mask is not None or not self.causal:
+        """The mask as a tensor; None where every key is visible, as to the last query."""
+        if self.mask is not None or not self.causal or n_query == 1:
             return self.mask
         square = torch.ones(n_query, n_key, dtype=torch.bool, device=self.positions.device)
         return square.tril(n_key - n_query)[None, None]
@@ -106,13 +106,15 @@ class Attention(nn.Module):
     ) -> tuple[Heads, KeyValueHeads, KeyValueHeads]:
         """Queries, keys and values, from the shared normed stream or from each head's own edited copy of it."""
         shared = norm(x, call)
-        per_head = self.hook_attn_in.beside(_copies(x, self.n_heads), call)
+        watched = self.hook_attn_in.wanted(call)
+        per_head = self.hook_attn_in.beside(_copies(x, self.n_heads), call) if watched else None
         grouped = None if per_head is None else per_head.unflatten(2, (self.n_kv_heads, -1)).mean(3)
         # Under grouped heads a key belongs to several heads: it reads the mean of their copies of the stream.
 
         def project(point: HookPoint, linear: nn.Linear, own: Tensor | None, n_heads: int) -> Tensor:
-            edited = point.beside(_copies(x, n_heads) if own is None else own, call)
-            own = own if edited is None else edited
+            if point.wanted(call):
+                edited = point.beside(_copies(x, n_heads) if own is None else own, call)
+                own = own if edited is None else edited
             if own is None:
                 return linear(shared).unflatten(-1, (n_heads, self.d_head))
             self._refuse_edited_norm(norm, call)
@@ -149,11 +151,12 @@ class Attention(nn.Module):
 
     def _attend_fused(self, q: Heads, k: Tensor, v: Tensor, run: Pass) -> Heads:
         q, k, v = (heads.transpose(1, 2) for heads in (q, k, v))  # [batch, head, pos, d_head]
+        n_query, n_key = q.shape[-2], k.shape[-2]
         dropout = self.dropout if self.training else 0.0
-        if run.mask is None and run.bias is None:
-            z = F.scaled_dot_product_attention(q, k, v, is_causal=run.causal, dropout_p=dropout)
+        if run.mask is None and run.bias is None and n_query in (1, n_key):
+            z = F.scaled_dot_product_attention(q, k, v, is_causal=run.causal and n_query > 1, dropout_p=dropout)
             return z.transpose(1, 2)
-        visible = run.visible(q.shape[-2], k.shape[-2])
+        visible = run.visible(n_query, n_key)
         blind = None if run.mask is None else ~run.mask.any(-1, keepdim=True)
         if visible is not None and blind is not None:
             visible = visible | blind  # a query that sees nothing attends anywhere, and its z is zeroed below

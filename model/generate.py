@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -47,18 +48,16 @@ def generate(
         attention_mask: true for tokens, false for the padding of shorter prompts (left).
     """
     _check(gpt, tokens, max_new_tokens, temperature, top_k, top_p)
+    mask = _mask_of_all(tokens, attention_mask, max_new_tokens)
     generator = torch.Generator(device=tokens.device).manual_seed(seed)
-    mask = torch.ones_like(tokens, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
-    if not bool(mask[:, -1].all()):
-        raise InputError("attention_mask ends in padding; pad shorter prompts on the left, so that all end together.")
     cache = KeyValueCache(gpt.config, len(tokens), device=gpt.device, dtype=gpt.dtype) if use_kv_cache else None
-    for _ in range(max_new_tokens):
-        unseen = tokens if cache is None else tokens[:, cache.length :]
-        logits = gpt(unseen, mask, kv_cache=cache)[:, -1]
-        chosen = _sample(logits.float(), temperature, top_k, top_p, generator)
-        tokens = torch.cat((tokens, chosen), dim=1)
-        mask = torch.cat((mask, torch.ones_like(chosen, dtype=torch.bool)), dim=1)
-    return tokens
+    n_given = tokens.shape[1]
+    text = F.pad(tokens.long(), (0, max_new_tokens))
+    for end in range(n_given, text.shape[1]):
+        start = 0 if cache is None else cache.length
+        logits = gpt.unchecked(text[:, start:end], None if mask is None else mask[:, :end], kv_cache=cache)[:, -1]
+        text[:, end] = _sample(logits, temperature, top_k, top_p, generator)
+    return text
 
 
 def _check(
@@ -87,16 +86,32 @@ def _check(
         raise InputError(f"top_p={top_p} is not a probability above 0 and up to 1.")
 
 
+def _mask_of_all(
+    tokens: Tensor, attention_mask: Tensor | None, max_new_tokens: int
+) -> Bool[Tensor, "batch all_pos"] | None:
+    """The mask over prompts and what is added to them; None if nothing is padded."""
+    if attention_mask is None:
+        return None
+    if attention_mask.shape != tokens.shape:
+        raise InputError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}; it must cover the prompts, {tuple(tokens.shape)}."
+        )
+    mask = attention_mask.bool()
+    if not bool(mask[:, -1].all()):
+        raise InputError("attention_mask ends in padding; pad shorter prompts on the left, so that all end together.")
+    return None if bool(mask.all()) else F.pad(mask, (0, max_new_tokens), value=True)
+
+
 def _sample(
     logits: Float[Tensor, "batch d_vocab"],
     temperature: float,
     top_k: int | None,
     top_p: float | None,
     generator: torch.Generator,
-) -> Int[Tensor, "batch one"]:
+) -> Int[Tensor, " batch"]:
     if temperature == 0:
-        return logits.argmax(-1, keepdim=True)
-    logits = logits / temperature
+        return logits.argmax(-1)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature
     if top_k is not None:
         logits = logits.masked_fill(logits < logits.topk(top_k).values[:, -1:], -torch.inf)
     if top_p is not None:
@@ -104,4 +119,6 @@ def _sample(
         probabilities = ranked.values.softmax(-1)
         beyond = probabilities.cumsum(-1) - probabilities >= top_p  # the first token is never beyond
         logits = logits.masked_fill(beyond.scatter(-1, ranked.indices, beyond), -torch.inf)
-    return torch.multinomial(logits.softmax(-1), 1, generator=generator)
+    probabilities = logits.softmax(-1)
+    # The first of independent clocks to ring, each ringing at its token's rate, names a token with its probability.
+    return (probabilities / torch.empty_like(probabilities).exponential_(generator=generator)).argmax(-1)

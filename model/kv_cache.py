@@ -1,7 +1,7 @@
 """Keys and values of the positions already seen, so that each new token costs one position.
 
 The memory is laid out once for n_ctx positions. Keys are stored as attention uses them: rotated, at their absolute
-positions.
+positions. The rotations of all n_ctx positions are computed once, exactly, and looked up at each step.
 """
 
 from __future__ import annotations
@@ -10,35 +10,46 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from model.config import GPTConfig
+from model.config import GPTConfig, Positions
 from model.errors import InputError
+from model.positions import Rotation
 
 
 class KeyValueCache:
     """Past keys and values of every layer, for a batch of sequences."""
 
     def __init__(self, config: GPTConfig, n_batch: int, *, device: torch.device, dtype: torch.dtype) -> None:
-        shape = (config.n_layers, n_batch, config.n_ctx, config.kv_heads, config.head_width)
+        shape = (n_batch, config.n_ctx, config.kv_heads, config.head_width)
         self.n_ctx = config.n_ctx
         self.length = 0
-        self._keys = torch.empty(shape, device=device, dtype=dtype)
-        self._values = torch.empty(shape, device=device, dtype=dtype)
+        self._keys = [torch.empty(shape, device=device, dtype=dtype) for _ in range(config.n_layers)]
+        self._values = [torch.empty(shape, device=device, dtype=dtype) for _ in range(config.n_layers)]
         self._mask = torch.ones(n_batch, config.n_ctx, dtype=torch.bool, device=device)
+        self._padded = False
+        every_position = torch.arange(config.n_ctx, device=device)[None]
+        rope = config.positions is Positions.ROPE
+        self._rotation = Rotation.of(every_position, config.head_width, config.rope_base, dtype) if rope else None
 
     @property
     def n_bytes(self) -> int:
-        """Bytes held, for all n_ctx positions."""
-        return self._keys.nbytes + self._values.nbytes
+        """Bytes of the keys and values, for all n_ctx positions."""
+        return sum(layer.nbytes for layer in (*self._keys, *self._values))
 
-    def admit(self, new_mask: Bool[Tensor, "batch pos"]) -> Bool[Tensor, "batch key"]:
-        """Make room for new positions; the mask over the past and them."""
-        n_new = new_mask.shape[1]
-        if self.length + n_new > self.n_ctx:
+    def admit(self, n_new: int, new_mask: Bool[Tensor, "batch pos"] | None = None) -> Bool[Tensor, "batch key"] | None:
+        """Make room for new positions; the mask over the past and them, None as long as nothing is padded."""
+        end = self.length + n_new
+        if end > self.n_ctx:
             raise InputError(
                 f"{self.length} cached and {n_new} new positions exceed n_ctx={self.n_ctx}; generate fewer tokens."
             )
-        self._mask[:, self.length : self.length + n_new] = new_mask
-        return self._mask[:, : self.length + n_new]
+        self._mask[:, self.length : end] = True if new_mask is None else new_mask
+        if new_mask is not None and not self._padded:
+            self._padded = not bool(new_mask.all())
+        return self._mask[:, :end] if self._padded else None
+
+    def rotation(self, positions: Int[Tensor, "batch pos"]) -> Rotation | None:
+        """The rotation of the new positions; None where the model does not rotate."""
+        return None if self._rotation is None else self._rotation.at(positions)
 
     def extend(
         self,
@@ -46,11 +57,11 @@ class KeyValueCache:
         keys: Float[Tensor, "batch pos kv_head d_head"],
         values: Float[Tensor, "batch pos kv_head d_head"],
     ) -> tuple[Float[Tensor, "batch key kv_head d_head"], Float[Tensor, "batch key kv_head d_head"]]:
-        """Store a layer's new keys and values; all of them so far."""
+        """Store a layer's new keys and values; all of them so far, as views of the memory."""
         end = self.length + keys.shape[1]
-        self._keys[layer, :, self.length : end] = keys
-        self._values[layer, :, self.length : end] = values
-        return self._keys[layer, :, :end], self._values[layer, :, :end]
+        self._keys[layer][:, self.length : end] = keys
+        self._values[layer][:, self.length : end] = values
+        return self._keys[layer][:, :end], self._values[layer][:, :end]
 
     def advance(self, n_new: int) -> None:
         """Count the new positions as past, once every layer has stored them."""

@@ -18,8 +18,9 @@ from torch import Tensor
 class Rotation:
     """Rotary positions (Su et al. 2021, eq. 34), half-split: dimension i turns with dimension i + d_head / 2."""
 
-    cos: Float[Tensor, "batch pos one pair"]
-    sin: Float[Tensor, "batch pos one pair"]
+    cos: Float[Tensor, "batch pos one d_head"]
+    sin: Float[Tensor, "batch pos one d_head"]
+    """With the sign that it has in each dimension: minus in the first half, plus in the second."""
 
     @classmethod
     def of(cls, positions: Int[Tensor, "batch pos"], d_head: int, base: float, dtype: torch.dtype) -> Rotation:
@@ -27,13 +28,19 @@ class Rotation:
         pairs = torch.arange(0, d_head, 2, dtype=torch.float64, device=positions.device)
         angles = positions.clamp(min=0).double()[..., None, None] * base ** (-pairs / d_head)
         dtype = torch.promote_types(dtype, torch.float32)
-        return cls(angles.cos().to(dtype), angles.sin().to(dtype))
+        cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+        return cls(torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1))
+
+    def at(self, positions: Int[Tensor, "batch pos"]) -> Rotation:
+        """The rotation of these positions, looked up in a table of positions 0, 1, 2, ..."""
+        rows = positions.clamp(min=0)
+        return Rotation(self.cos[0, rows], self.sin[0, rows])
 
     def __call__(self, x: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
         """`x` rotated; norms and dtype are kept."""
-        first, second = x.to(self.cos.dtype).chunk(2, dim=-1)
-        rotated = torch.cat((first * self.cos - second * self.sin, second * self.cos + first * self.sin), dim=-1)
-        return rotated.to(x.dtype)
+        exact = x.to(self.cos.dtype)
+        partners = exact.roll(x.shape[-1] // 2, dims=-1)
+        return (exact * self.cos + partners * self.sin).to(x.dtype)
 
 
 def sinusoids(positions: Int[Tensor, "batch pos"], d_model: int) -> Float[Tensor, "batch pos d_model"]:
