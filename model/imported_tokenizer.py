@@ -124,7 +124,7 @@ def _fault(plain: Mapping[str, Any], model: Mapping[str, Any]) -> str:
     for field in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(field):
             return f"its {field} is {model[field]!r}"
-    return _fault_of_bytes(plain) if _is_byte_level(plain) else _fault_of_metaspace(plain, model)
+    return _fault_of_bytes(plain) if is_byte_level(plain) else _fault_of_metaspace(plain, model)
 
 
 def _fault_of_bytes(plain: Mapping[str, Any]) -> str:
@@ -166,7 +166,8 @@ def _parts(plain: Mapping[str, Any], step: str) -> Iterator[Mapping[str, Any]]:
         yield from rule[several] if rule["type"] == "Sequence" else [rule]
 
 
-def _is_byte_level(plain: Mapping[str, Any]) -> bool:
+def is_byte_level(plain: Mapping[str, Any]) -> bool:
+    """Whether a definition cuts a text into bytes written as letters."""
     return any(part["type"] == "ByteLevel" for part in _parts(plain, "pre_tokenizer"))
 
 
@@ -180,7 +181,7 @@ def _is_prefixed(plain: Mapping[str, Any]) -> bool:
 
 def _bytes_by_id(plain: Mapping[str, Any], d_vocab: int, bos: int | None) -> list[bytes]:
     """The bytes of every id of the model."""
-    model, byte_level = plain["model"], _is_byte_level(plain)
+    model, byte_level = plain["model"], is_byte_level(plain)
     added = {entry["content"]: entry for entry in plain.get("added_tokens") or []}
     ids = {**model["vocab"], **{content: entry["id"] for content, entry in added.items()}}
     table = [b""] * d_vocab

@@ -18,8 +18,6 @@ class Fields:
     """The fields of a config.json, or of a part of it."""
 
     def __init__(self, mapping: Mapping[str, Any]) -> None:
-        if not isinstance(mapping, Mapping):
-            raise ConfigError("config.json holds no settings; it should be an object with a model_type.")
         self._mapping = mapping
 
     def get(self, name: str) -> Any:

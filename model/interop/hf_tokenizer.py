@@ -15,7 +15,7 @@ from typing import Any
 
 from model.errors import CheckpointError, InputError
 from model.files import clear_os_errors, read_bytes
-from model.imported_tokenizer import ImportedTokenizer
+from model.imported_tokenizer import ImportedTokenizer, is_byte_level
 from model.interop.hf_files import read_settings
 from model.token_bytes import BOS_TEXT, byte_letters
 from model.tokenizer import BPETokenizer, ByteTokenizer, CharTokenizer, Tokenizer
@@ -96,7 +96,9 @@ def _rules(tokenizer: Tokenizer) -> Plain:
     if isinstance(tokenizer, BPETokenizer):
         return json.loads(tokenizer.definition) | {"decoder": _FROM_BYTES}
     if isinstance(tokenizer, ImportedTokenizer):
-        return json.loads(tokenizer.definition)
+        plain = json.loads(tokenizer.definition)
+        lacks_decoder = plain.get("decoder") is None and is_byte_level(plain)
+        return plain | ({"decoder": _FROM_BYTES} if lacks_decoder else {})
     raise InputError(f"A tokenizer of kind {tokenizer.kind} has no counterpart in Hugging Face's tokenizers.")
 
 

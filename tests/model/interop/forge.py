@@ -38,7 +38,8 @@ def gpt2_definition() -> str:
     plain = json.loads(BPETokenizer.train(TEXT, 280).definition)
     plain["model"]["vocab"]["<|endoftext|>"] = 279
     plain["added_tokens"] = [special("<|endoftext|>", 279)]
-    plain["post_processor"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
+    bytes_again = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
+    plain |= {"post_processor": bytes_again, "decoder": bytes_again}
     return json.dumps(plain)
 
 
