@@ -9,6 +9,8 @@ a head that matches content does not.
 
 from __future__ import annotations
 
+import hashlib
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -47,7 +49,7 @@ def reordered(tokens: Int[Tensor, "n pos"], period: int, *, seed: int = 0) -> In
     The same tokens come again, yet no fixed distance leads from a token to what followed its earlier copy.
     """
     start = copy_start(tokens.shape[1], period)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(_another(seed))
     copies = tokens[:, start + period :].unflatten(1, (-1, period))
     order = torch.rand(copies.shape, generator=generator).argsort(2).to(tokens.device)
     return torch.cat([tokens[:, : start + period], copies.gather(2, order).flatten(1)], dim=1)
@@ -95,3 +97,8 @@ def _pool(ids: Ids, bos: int | None) -> Tensor:
 
 def _behind_bos(tokens: Tensor, bos: int | None) -> Tensor:
     return tokens if bos is None else torch.nn.functional.pad(tokens, (1, 0), value=bos)
+
+
+def _another(seed: int) -> int:
+    """A seed of its own for the control: by that of the tokens the two orders could be one and the same."""
+    return int.from_bytes(hashlib.sha256(f"reordered/{seed}".encode()).digest()[:8], "little", signed=True)

@@ -43,17 +43,17 @@ def test_the_gradient_is_that_of_the_mean_next_token_loss(small: Small) -> None:
     logits = trainee.gpt(rows[:, :-1])
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
     expected.backward()
-    torch.testing.assert_close(loss.double(), expected.detach(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(loss, expected.detach(), rtol=1e-12, atol=0)
     for ours, theirs in zip(found, gradients_of(trainee), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("accumulate", [2, 4])
 def test_micro_batches_change_memory_and_not_the_gradient(small: Small, accumulate: int) -> None:
     whole, parts = stepper(small(), dtype=torch.float64), stepper(small(accumulate=accumulate), dtype=torch.float64)
-    torch.testing.assert_close(whole.gradients(0), parts.gradients(0), rtol=1e-6, atol=0)
+    torch.testing.assert_close(whole.gradients(0), parts.gradients(0), rtol=1e-12, atol=0)
     for ours, theirs in zip(gradients_of(whole), gradients_of(parts), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-15)
 
 
 def test_one_batch_is_learned_by_heart_in_300_steps(small: Small) -> None:
