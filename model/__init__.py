@@ -1,5 +1,6 @@
 """The GPT and everything that makes one. Importing it does nothing but define names."""
 
+from model.cache_size import cache_bytes
 from model.config import AttentionKind, FFNKind, GPTConfig, Init, Norm, NormKind, Positions
 from model.errors import CutawayError
 from model.gpt import GPT
@@ -24,5 +25,6 @@ __all__ = [
     "Positions",
     "Site",
     "Tap",
+    "cache_bytes",
     "open_run",
 ]
