@@ -45,11 +45,11 @@ def tokenizer_to_hf(tokenizer: Tokenizer, n_ctx: int) -> tuple[str, Plain]:
 
 
 def load_hf_tokenizer(path: Path, d_vocab: int) -> Tokenizer:
-    """The tokenizer of a folder, or of a tokenizer.json with its settings beside it, for a model of `d_vocab` ids."""
+    """The tokenizer of a folder, or of a tokenizer.json, for a model of `d_vocab` ids."""
     with clear_os_errors("read", path, InputError):
         is_folder = path.is_dir()
     if not is_folder:
-        return _from_definition(_plain(path), _settings(path.parent), d_vocab)[0]
+        return _from_definition(_plain(path), d_vocab)[0]
     tokenizer, notes = tokenizer_from_hf(path, d_vocab)
     if tokenizer is None:
         raise InputError(f"The folder {path} gives no tokenizer. {' '.join(notes)}")
@@ -58,11 +58,10 @@ def load_hf_tokenizer(path: Path, d_vocab: int) -> Tokenizer:
 
 def tokenizer_from_hf(folder: Path, d_vocab: int) -> tuple[Tokenizer | None, tuple[str, ...]]:
     """The tokenizer of a model's folder, if it has one that can be read, and what there is to say about it."""
-    settings = _settings(folder)
     if (folder / DEFINITION).is_file():
-        return _from_definition(_plain(folder / DEFINITION), settings, d_vocab)
+        return _from_definition(_plain(folder / DEFINITION), d_vocab)
     if all((folder / name).is_file() for name in _OLD_FILES):
-        return _from_definition(_from_old_files(folder, settings), settings, d_vocab)
+        return _from_definition(_from_old_files(folder), d_vocab)
     if (folder / "tokenizer.model").is_file():
         return None, ("The tokenizer is only there as tokenizer.model, which is not read; save it as tokenizer.json.",)
     return None, ("There is no tokenizer beside the weights.",)
@@ -148,12 +147,12 @@ def _canonical(plain: Plain) -> Plain:
 # --- theirs to ours ---------------------------------------------------------------------------------------------------
 
 
-def _from_definition(plain: Plain, settings: Plain, d_vocab: int) -> tuple[Tokenizer, tuple[str, ...]]:
+def _from_definition(plain: Plain, d_vocab: int) -> tuple[Tokenizer, tuple[str, ...]]:
     rules = _settled(plain)
     own = _own(rules, d_vocab)
     if own is not None:
         return own, ()
-    bos = _bos_in_front(plain, settings)
+    bos = _bos_in_front(plain)
     tokenizer = ImportedTokenizer(json.dumps(rules | _NOTHING), d_vocab=d_vocab, bos=bos)
     if bos is None:
         return tokenizer, ("The tokenizer puts no BOS before a text, so none stands there here.",)
@@ -170,7 +169,7 @@ def _settled(plain: Plain) -> Plain:
 
 def _own(found: Plain, d_vocab: int) -> Tokenizer | None:
     """The tokenizer of ours from which this definition was made, if it was."""
-    if _bos_in_front(found, {}) is None:
+    if _bos_in_front(found) is None:
         found = found | {"post_processor": None}  # transformers writes a template there, which then adds nothing
     guess = _guess(found)
     is_it = guess is not None and guess.d_vocab == d_vocab and _definition(guess)[0] == found
@@ -193,11 +192,8 @@ def _guess(found: Plain) -> Tokenizer | None:
     return BPETokenizer(_text(rules | {"added_tokens": [], "decoder": None}))
 
 
-def _bos_in_front(plain: Plain, settings: Plain) -> int | None:
-    """The token that Hugging Face puts before a text: as add_bos_token says, else as the definition's template does."""
-    named, says = _written(settings.get("bos_token")), settings.get("add_bos_token")
-    if isinstance(says, bool):
-        return _ids(plain).get(named or "") if says else None
+def _bos_in_front(plain: Plain) -> int | None:
+    """The token that the definition's template puts before a text; transformers 5 follows it over add_bos_token."""
     rule = plain.get("post_processor") or {}
     for part in rule.get("processors", [rule]):
         first = next(iter(part.get("single") or [{}])) if part.get("type") == "TemplateProcessing" else {}
@@ -206,8 +202,9 @@ def _bos_in_front(plain: Plain, settings: Plain) -> int | None:
     return None
 
 
-def _from_old_files(folder: Path, settings: Plain) -> Plain:
+def _from_old_files(folder: Path) -> Plain:
     """GPT-2's definition from vocab.json and merges.txt, which is all that older programs saved."""
+    settings = _settings(folder)
     vocab = read_settings(folder / _OLD_FILES[0])
     lines = read_bytes(folder / _OLD_FILES[1], CheckpointError).decode(errors="replace").splitlines()
     merges = [line.split(" ") for line in lines if line and not line.startswith("#version")]
@@ -217,6 +214,8 @@ def _from_old_files(folder: Path, settings: Plain) -> Plain:
         special |= read_settings(folder / "added_tokens.json")
     added = [_special(content, index) for content, index in sorted(special.items(), key=lambda item: item[1])]
     rules = {"pre_tokenizer": _FROM_BYTES | {"add_prefix_space": False}, "decoder": _FROM_BYTES, **_NOTHING}
+    if settings.get("add_bos_token") and names[0] in special:
+        rules["post_processor"] = _in_front(names[0], special[names[0]])
     return {"added_tokens": added, **rules, "model": {"type": "BPE", "vocab": vocab, "merges": merges}}
 
 

@@ -65,6 +65,7 @@ def llama3_definition() -> str:
     to_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     plain["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [regex | {"invert": False}, to_bytes]}
     plain["added_tokens"] = [special("<|begin_of_text|>", 279), special("<|end_of_text|>", 280)]
+    plain["post_processor"] = in_front("<|begin_of_text|>", 279)
     return json.dumps(plain)
 
 
@@ -80,7 +81,7 @@ def llama2_definition(*, cut: bool = False) -> str:
     model |= {"end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": True, "ignore_merges": False}
     plain: dict[str, Any] = {
         "version": "1.0",
-        **{"truncation": None, "padding": None, "post_processor": None},
+        **{"truncation": None, "padding": None, "post_processor": in_front("<s>", 1)},
         "added_tokens": [special(name, index) for index, name in enumerate(pieces[:3])],
         "normalizer": None if cut else normalizer,
         "pre_tokenizer": metaspace if cut else None,
@@ -96,3 +97,10 @@ def special(content: str, index: int) -> dict[str, Any]:
     """An entry of added_tokens that is special."""
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     return {"id": index, "content": content, **flags}
+
+
+def in_front(content: str, index: int) -> dict[str, Any]:
+    """The post-processor that puts a special token before a text."""
+    first, text = {"SpecialToken": {"id": content, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+    ids = {content: {"id": content, "ids": [index], "tokens": [content]}}
+    return {"type": "TemplateProcessing", "single": [first, text], "pair": [first, text], "special_tokens": ids}

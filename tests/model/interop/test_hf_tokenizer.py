@@ -120,30 +120,20 @@ def saved(folder: Path, definition: str, config: dict[str, Any]) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
-TEMPLATE = {
-    "type": "TemplateProcessing",
-    "single": [{"SpecialToken": {"id": "<|begin_of_text|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
-    "special_tokens": {"<|begin_of_text|>": {"id": "<|begin_of_text|>", "ids": [279], "tokens": ["<|begin_of_text|>"]}},
-}
+TEMPLATE = forge.in_front("<|begin_of_text|>", 279)
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
 NAMED = {"bos_token": "<|begin_of_text|>"}
 PUT_IN_FRONT = {
-    "by a template": (TEMPLATE, {}, 279),
-    "by a template among others": ({"type": "Sequence", "processors": [BYTE_LEVEL, TEMPLATE]}, NAMED, 279),
-    "by a setting": (
-        None,
-        {"bos_token": {"content": "<|begin_of_text|>", "special": True}, "add_bos_token": True},
-        279,
-    ),
-    "not, by a setting": (TEMPLATE, NAMED | {"add_bos_token": False}, None),
+    "by a template": (TEMPLATE, NAMED, 279),
+    "by a template among others": ({"type": "Sequence", "processors": [BYTE_LEVEL, TEMPLATE]}, {}, 279),
+    "not by a setting against the template": (TEMPLATE, NAMED | {"add_bos_token": False}, 279),
     "not, though it is named": (BYTE_LEVEL, NAMED, None),
-    "not": (None, {}, None),
+    "not, for lack of a rule": (None, NAMED | {"add_bos_token": True}, None),
 }
 
 
 @pytest.mark.parametrize(("processor", "config", "bos"), PUT_IN_FRONT.values(), ids=PUT_IN_FRONT.keys())
-def test_bos_stands_before_a_text_where_hugging_face_puts_it(
+def test_bos_stands_before_a_text_where_transformers_puts_it(
     processor: Any, config: Any, bos: int | None, tmp_path: Path
 ) -> None:
     plain = json.loads(forge.llama3_definition()) | {"post_processor": processor}
@@ -164,7 +154,9 @@ def test_gpt2s_older_files_are_read(tmp_path: Path) -> None:
     tokenizer = load_hf_tokenizer(tmp_path, 290)
     assert tokenizer.encode(forge.TEXT) == IMPORTED["gpt2"].encode(forge.TEXT)
     assert tokenizer.str_tokens([279, 280]) == ["<|endoftext|>", "<|pad|>"]
-    assert tokenizer.n_bytes([279, 280]) == 0
+    assert tokenizer.n_bytes([279, 280]) == 0 and tokenizer.bos is None
+    (tmp_path / "tokenizer_config.json").write_text('{"add_bos_token": true}')
+    assert load_hf_tokenizer(tmp_path, 290).bos == 279
 
 
 def test_a_folder_without_a_tokenizer_says_so(tmp_path: Path) -> None:
