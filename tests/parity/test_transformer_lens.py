@@ -2,12 +2,14 @@
 right.
 
 TransformerLens 4.3's native model rotates neighbouring dimensions; ours rotates the two halves, so queries and keys
-go over with their dimensions interleaved. Its `hook_attn_scores` is the pattern again, and it has no rotated queries
-or results; those are left out here because there is nothing right to compare with. The library is imported where it
-is used: `make test-slow` installs it, and collecting the tests does not need it.
+go over with their dimensions interleaved, and are compared after putting them back. Its `hook_attn_scores` is the
+pattern again, and it has no rotated queries or results: left out, and the last test says so of this version. The
+library is imported where it is used: `make test-slow` installs it, and collecting the tests does not need it.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
@@ -15,17 +17,26 @@ from torch import Tensor
 
 from model import GPT
 from tests.conftest import make_gpt_with
+from tests.model.variants import name_of
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),  # the library's own deprecations are not ours to answer for
 ]
 
-COMPARED = (
+TOLERANCE = 1e-5
+IN_A_LAYER = (
     *("hook_resid_pre", "hook_resid_mid", "hook_resid_post", "hook_attn_out", "hook_mlp_out"),
-    *("attn.hook_v", "attn.hook_pattern", "attn.hook_z", "mlp.hook_pre", "mlp.hook_post"),
-    *("ln1.hook_scale", "ln1.hook_normalized", "ln2.hook_scale", "ln2.hook_normalized"),
+    *("attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_pattern", "attn.hook_z", "mlp.hook_pre", "mlp.hook_post"),
+    *("ln1.hook_scale", "ln1.hook_normalized", "ln1.hook_out", "ln2.hook_scale", "ln2.hook_normalized", "ln2.hook_out"),
 )
+OUTSIDE = ("hook_embed", "ln_final.hook_scale", "ln_final.hook_normalized", "ln_final.hook_out")
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"ffn": "swiglu"},
+    {"n_kv_heads": 2},
+    {"biases": True, "ffn": "gelu_tanh", "tie_embeddings": False},
+]
 
 
 def theirs_with_our_weights(gpt: GPT):
@@ -34,22 +45,22 @@ def theirs_with_our_weights(gpt: GPT):
     from transformer_lens.model_bridge import TransformerBridge
 
     config = gpt.config
+    sizes = {each: getattr(config, each) for each in ("n_layers", "n_heads", "d_model", "n_ctx", "d_head", "d_vocab")}
+    activation = {"gelu": "gelu", "gelu_tanh": "gelu_new", "swiglu": "silu"}[config.ffn]
     bridge = TransformerBridge.boot_native(
         TransformerBridgeConfig(
-            **{
-                "n_layers": config.n_layers,
-                "n_heads": config.n_heads,
-                "d_model": config.d_model,
-                "n_ctx": config.n_ctx,
-            },
-            **{"d_head": config.d_head, "d_mlp": config.d_ff, "d_vocab": config.d_vocab, "act_fn": "gelu"},
-            **{"normalization_type": "RMS", "positional_embedding_type": "rotary", "eps": config.norm_eps},
-            **{"rotary_base": int(config.rope_base), "rotary_dim": config.d_head, "init_weights": False},
+            **sizes,
+            **{"d_mlp": config.d_ff, "act_fn": activation, "gated_mlp": config.ffn == "swiglu"},
+            **{"n_key_value_heads": config.n_kv_heads, "normalization_type": "RMS", "eps": config.norm_eps},
+            **{"positional_embedding_type": "rotary", "rotary_base": int(config.rope_base)},
+            **{"rotary_dim": config.d_head, "init_weights": False},
         )
     )
     state = bridge.state_dict()  # shares memory with the parameters
     weights = weights_in_their_layout(gpt)
-    assert set(state) - set(weights) == {"unembed.bias"}
+    # What we give must exist there; what we do not have are biases, and those are zero.
+    assert set(weights) <= set(state)
+    assert all(name.endswith(".bias") for name in set(state) - set(weights))
     with torch.no_grad():
         for name, tensor in state.items():
             tensor.copy_(weights.get(name, torch.zeros(())))
@@ -57,36 +68,70 @@ def theirs_with_our_weights(gpt: GPT):
 
 
 def weights_in_their_layout(gpt: GPT) -> dict[str, Tensor]:
-    interleaved = torch.arange(gpt.config.d_head).view(2, -1).T.flatten()
-    weights = {"embed.weight": gpt.W_E, "unembed.weight": gpt.W_U.T, "ln_final.weight": gpt.ln_final.w}
+    linears = {"unembed": gpt.unembed}
+    weights = {"embed.weight": gpt.embed.weight, "ln_final.weight": gpt.ln_final.w}
     for layer, block in enumerate(gpt.layers):
-        attn, at = block.attn, f"blocks.{layer}"
-        for name, linear in (("q", attn.q_proj), ("k", attn.k_proj), ("v", attn.v_proj)):
-            heads = linear.weight.unflatten(0, (gpt.config.n_heads, -1))
-            rows = heads[:, interleaved] if name != "v" else heads
-            weights[f"{at}.attn.{name}.weight"] = rows.flatten(0, 1)
-            weights[f"{at}.attn.{name}.bias"] = torch.zeros(heads.shape[0] * heads.shape[1])
-        weights[f"{at}.attn.o.weight"] = attn.o_proj.weight
-        weights[f"{at}.attn.o.bias"] = torch.zeros(gpt.config.d_model)
-        weights[f"{at}.mlp.in.weight"], weights[f"{at}.mlp.out.weight"] = (
-            block.mlp.in_proj.weight,
-            block.mlp.out_proj.weight,
-        )
-        weights[f"{at}.mlp.in.bias"] = torch.zeros(gpt.config.d_ff)
-        weights[f"{at}.mlp.out.bias"] = torch.zeros(gpt.config.d_model)
-        weights[f"{at}.ln1.weight"], weights[f"{at}.ln2.weight"] = block.ln1.w, block.ln2.w
+        at, attn, mlp = f"blocks.{layer}", block.attn, block.mlp
+        linears |= {f"{at}.attn.{name}": getattr(attn, f"{name}_proj") for name in "qkvo"}
+        linears |= {f"{at}.mlp.in": mlp.in_proj, f"{at}.mlp.out": mlp.out_proj}
+        linears |= {} if mlp.gate_proj is None else {f"{at}.mlp.gate": mlp.gate_proj}
+        weights |= {f"{at}.ln1.weight": block.ln1.w, f"{at}.ln2.weight": block.ln2.w}
+    for name, linear in linears.items():
+        rotated = name.endswith((".q", ".k"))
+        weights[f"{name}.weight"] = interleaved(linear.weight, gpt) if rotated else linear.weight
+        if linear.bias is not None:
+            weights[f"{name}.bias"] = interleaved(linear.bias, gpt) if rotated else linear.bias
     return weights
 
 
-def test_logits_and_hooks_agree_with_transformer_lens(tokens: Tensor) -> None:
-    gpt = make_gpt_with(n_layers=3)
+def interleaved(rows: Tensor, gpt: GPT) -> Tensor:
+    """Rows of queries or keys, head by head, with the two halves of d_head interleaved."""
+    return rows.unflatten(0, (-1, 2, gpt.config.head_width // 2)).transpose(1, 2).flatten(0, 2)
+
+
+def ours_again(heads: Tensor) -> Tensor:
+    """The last axis, interleaved, in halves again."""
+    return heads.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
+def test_logits_and_hooks_agree_with_transformer_lens(variant: dict[str, Any], tokens: Tensor) -> None:
+    gpt = make_gpt_with(n_layers=3, **variant)
     bridge = theirs_with_our_weights(gpt)
+    gated = ("mlp.hook_pre_linear",) if gpt.config.ffn == "swiglu" else ()
+    names = [*OUTSIDE, *(f"blocks.{layer}.{hook}" for layer in range(3) for hook in (*IN_A_LAYER, *gated))]
     with torch.no_grad():
         logits, cache = gpt.run_with_cache(tokens)
         expected, theirs = bridge.run_with_cache(tokens)
-    torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
-    for layer in range(3):
-        for hook in COMPARED:
-            name = f"blocks.{layer}.{hook}"
-            ours = cache[name]
-            torch.testing.assert_close(ours, theirs[name].reshape(ours.shape), rtol=1e-5, atol=1e-5, msg=name)
+    torch.testing.assert_close(logits, expected, rtol=TOLERANCE, atol=TOLERANCE)
+    for name in names:
+        held = ours_again(theirs[name]) if name.endswith(("hook_q", "hook_k")) else theirs[name]
+        assert held.shape == cache[name].shape, name
+        torch.testing.assert_close(cache[name], held, rtol=TOLERANCE, atol=TOLERANCE, msg=name)
+
+
+@pytest.mark.parametrize(
+    "hook", ["hook_resid_pre", "hook_mlp_out", "attn.hook_z", "attn.hook_pattern", "mlp.hook_post"]
+)
+def test_an_edit_moves_both_models_alike(hook: str, tokens: Tensor) -> None:
+    gpt = make_gpt_with(n_layers=3)
+    bridge = theirs_with_our_weights(gpt)
+    edit = (f"blocks.1.{hook}", lambda x, hook: x * 0.5)
+    with torch.no_grad():
+        ours, theirs = gpt.run_with_hooks(tokens, [edit]), bridge.run_with_hooks(tokens, fwd_hooks=[edit])
+        torch.testing.assert_close(ours, theirs, rtol=TOLERANCE, atol=2 * TOLERANCE)  # logits of size 20
+        assert (ours - gpt(tokens)).abs().max() > 0.1
+
+
+def test_what_is_left_out_of_the_comparison_is_not_there_or_not_right_there(tokens: Tensor) -> None:
+    gpt = make_gpt_with(n_layers=1)
+    bridge = theirs_with_our_weights(gpt)
+    with torch.no_grad():
+        _, ours = gpt.run_with_cache(tokens)
+        _, theirs = bridge.run_with_cache(tokens)
+    scores, pattern = theirs["attn_scores", 0], theirs["pattern", 0]
+    assert torch.equal(scores, pattern)
+    torch.testing.assert_close(ours["attn_scores", 0].softmax(-1), pattern)
+    assert "blocks.0.attn.hook_rot_q" not in theirs
+    with pytest.raises(NotImplementedError):
+        bridge.set_use_attn_result(True)
