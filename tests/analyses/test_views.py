@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import time
 
 import numpy as np
 import pytest
@@ -84,6 +85,41 @@ def test_hostile_tokens_are_text_everywhere() -> None:
     assert data is not None
     assert json.loads(data[1])["tokens"] == payload["tokens"]
     html.encode("utf-8")
+
+
+ATTRIBUTES = ['"', "'", '" onmouseover="alert(1)', "' autofocus onfocus='alert(1)", "`", "&quot;", "\t", "<b>"]
+
+
+def test_quotes_in_a_token_or_title_end_no_attribute_or_script() -> None:
+    html = page("attention", attention_payload(causal_pattern(size=len(ATTRIBUTES)), ATTRIBUTES), ATTRIBUTES[2])
+    handlers = [
+        name
+        for tag in re.findall(r"<[a-z][^>]*>", re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL))
+        for name in re.findall(r"\son[a-z]+", tag)
+    ]
+    assert handlers == []
+    data = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', html, re.DOTALL)
+    assert data is not None
+    assert "<" not in data[1]
+    assert json.loads(data[1])["tokens"] == [visible(token) for token in ATTRIBUTES]
+
+
+def test_equal_tokens_stay_apart() -> None:
+    """Rows, columns and cells go by position: a text of one repeated token has as many of each as it has tokens."""
+    payload = attention_payload(causal_pattern(size=9), ["the"] * 9)
+    assert payload["tokens"] == ["the"] * 9
+    assert decoded(payload, 0).shape == (9, 9)
+    row = token_rows_payload([TokenRow(tokens=["a", "a", "b", "a"], values=[0.1, 0.2, 0.3, 0.4])])["rows"][0]
+    assert row["tokens"] == ["a", "a", "b", "a"]
+    assert row["values"] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+
+
+def test_eight_heads_over_512_tokens_are_under_three_megabytes_and_a_second() -> None:
+    pattern = causal_pattern(1, 8, 512)
+    start = time.process_time()
+    html = page("attention", attention_payload(pattern, ["token"] * 512), "Attention")
+    assert len(html.encode()) <= 3_000_000
+    assert time.process_time() - start <= 1
 
 
 @given(st.text(st.characters(), max_size=12))

@@ -14,6 +14,8 @@ from streamlit.testing.v1 import AppTest
 
 from analyses.attention_readings import Kind
 from apps.dashboard import data, head_scores, launch
+from model import GPT
+from model.hooks import scopes_of
 from model.lab import open_run
 from tests.dashboard_runs import STEP, STUDIES, own_runs, whole_runs
 
@@ -282,3 +284,26 @@ def test_every_score_can_be_shown(whole_runs: Path, kind: str, monkeypatch: pyte
     at.segmented_control(key="kind").set_value(kind).run()
     assert not at.exception
     assert views(at)["grid"]["label"].startswith(head_scores.MEANINGS[Kind(kind)])
+
+
+def test_what_was_computed_is_not_computed_again_and_sessions_do_not_meet(
+    whole_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A click that asks nothing new makes no pass, in any session; one that ablates leaves another's numbers alone."""
+    passes: list[int] = []
+    through = GPT._through
+    monkeypatch.setattr(GPT, "_through", lambda *args: passes.append(1) or through(*args))
+    asked = {"run": "whole", "prompt": "def seen_by_nobody_yet(x):"}
+    first = opened(whole_runs, "heads", monkeypatch, **asked)
+    assert len(passes) > 0
+    shown = views(first)["attention"]
+    ablating = opened(whole_runs, "ablate", monkeypatch, ablate="L0H1:zero", **asked)
+    assert "With L0H1:zero ablated" in said(ablating)
+    passes.clear()
+    first.run()
+    ablating.run()
+    second = opened(whole_runs, "heads", monkeypatch, **asked)
+    assert passes == []
+    assert views(first)["attention"] == views(second)["attention"] == shown
+    gpt = data.lab(data.runs()[1], STEP).gpt
+    assert scopes_of(gpt) == gpt._lasting == []
