@@ -147,7 +147,7 @@ def _at_step_zero(result: Result, reading: Reading, kind: Kind, best: Head) -> s
 def _period(result: Result) -> str:
     reading, trained = result.headline, result.trained_periods
     if trained is None:
-        return f"period {reading.period} (training showed no repeats)"
+        return f"period {reading.period} (no repeats in the training on record)"
     known = "among" if reading.trained else "outside"
     return f"period {reading.period}, {known} training's {trained[0]} to {trained[1]}"
 

@@ -13,7 +13,7 @@ from typing import Any
 from analyses.registry import STUDIES, Finding
 from analyses.results import SavedResult
 from model.files import write_atomically
-from model.lab import read_metrics, read_run
+from model.lab import imported_from, read_metrics, read_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,11 @@ class Report:
     def config(self) -> dict[str, Any]:
         """Model, data, optimizer and training settings, as plain data."""
         return self.record["config"]
+
+    @property
+    def imported_from(self) -> str | None:
+        """What an imported model was imported from, in words."""
+        return imported_from(self.record)
 
 
 def gathered(run_dir: Path, results: Sequence[SavedResult]) -> Report:

@@ -61,6 +61,8 @@ def page(report: Report) -> str:
 
 def _learned(report: Report) -> Sequence[Finding]:
     """Whether the run learned anything."""
+    if report.imported_from is not None:
+        return (Finding(sentence=training_curve.untold(report.name, report.imported_from), found=None),)
     return training_curve.findings(report.metrics, d_vocab=_d_vocab(report), name=report.name, seed=_seed(report))
 
 
@@ -71,6 +73,19 @@ def _d_vocab(report: Report) -> int:
 def _seed(report: Report) -> int:
     """Of the training, which is the seed of the weights as well."""
     return int(report.config["train"]["seed"])
+
+
+def _of_training(report: Report) -> dict[str, Any]:
+    """Facts that only a run has that was trained here; of an imported one, where it came from."""
+    record = report.record
+    if report.imported_from is not None:
+        return {"Imported from": report.imported_from, "Notes": " ".join(record["imported"].get("notes", ()))}
+    train, per_step = report.config["train"], record["tokens_per_step"]
+    return {
+        "Budget": f"{train['steps']:,} steps of {per_step:,} tokens: {train['steps'] * per_step:,} in all",
+        "Seed": train["seed"],
+        "Started": f"{record['started']}, on {record['device']}",
+    }
 
 
 def _opening(report: Report, learned: Sequence[Finding], studies: Mapping[str, Answers]) -> str:
@@ -108,17 +123,15 @@ _NOTHING = "Nothing was found: every effect that the studies look for is absent,
 
 def _facts(report: Report) -> dict[str, Any]:
     """What the page says of the run before anything else."""
-    record, model, data, train = report.record, *(report.config[part] for part in ("model", "data", "train"))
-    tokens = train["steps"] * record["tokens_per_step"]
+    model, data = report.config["model"], report.config["data"]
+    tokenizer = data.get("tokenizer", "the model's own tokenizer")
     return {
         "Model": f"{model['n_layers']} layers of {model['n_heads']} heads, d_model {model['d_model']}, "
         f"context {model['n_ctx']}, norm {model['norm']} ({model['norm_kind']}), positions {model['positions']}, "
         f"FFN {model['ffn']}",
-        "Parameters": f"{record['n_params']:,}",
-        "Data": f"{', '.join(data['sources'])}; {data['tokenizer']}, vocabulary {model['d_vocab']}",
-        "Budget": f"{train['steps']:,} steps of {record['tokens_per_step']:,} tokens: {tokens:,} in all",
-        "Seed": train["seed"],
-        "Started": f"{record['started']}, on {record['device']}",
+        "Parameters": f"{report.record['n_params']:,}",
+        "Data": f"{', '.join(data['sources'])}; {tokenizer}, vocabulary {model['d_vocab']}",
+        **_of_training(report),
     }
 
 

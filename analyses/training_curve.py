@@ -58,6 +58,11 @@ def start(rows: Sequence[Row], *, d_vocab: int) -> str:
     return f"At step {step} the loss of one batch was {first:.3f} nats per token, {gap}: {says}."
 
 
+def untold(name: str, source: str) -> str:
+    """What there is to say about the training of a run that was imported from `source`."""
+    return f"{name} was imported from {source}: nothing is on record of how it was trained, or how well it learned."
+
+
 def findings(rows: Sequence[Row], *, d_vocab: int, name: str, seed: int | None) -> tuple[Finding, ...]:
     """Whether anything was learned: where the loss on held-out text ended, against ln V."""
     losses = _losses(rows, "eval_loss")

@@ -9,6 +9,7 @@ opened. Everything that is read is verified against the hashes the run recorded.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -66,6 +67,11 @@ class Lab:
         return self.gpt.config
 
     @property
+    def imported_from(self) -> str | None:
+        """What the model was imported from, in words; None for a run that was trained here."""
+        return imported_from(self.run_config)
+
+    @property
     def checkpoint_path(self) -> Path:
         """The folder of the opened checkpoint."""
         return checkpoint_path(self.path, self.step)
@@ -90,7 +96,7 @@ class Lab:
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The text the run was trained and evaluated on, read again; refused if it is no longer the same."""
+        """The text the run was trained (imported: is studied) on, read again; refused if it is no longer the same."""
         settings = self.run_config.get("config")
         if not isinstance(settings, dict) or not isinstance(settings.get("data"), dict):
             raise CheckpointError(
@@ -100,9 +106,10 @@ class Lab:
         corpus = build_corpus(config, self.tokenizer)
         recorded = self.run_config.get("corpus_sha256", corpus.sha256)
         if corpus.sha256 != recorded:
+            done = "trained" if self.imported_from is None else "imported to be studied"
             raise InputError(
-                f"The text that {self.name} was trained on has changed: its hash is {corpus.sha256[:12]}, and was "
-                f"{recorded[:12]}. Restore the files, or use the Python version of the training (stdlib is its source)."
+                f"The text that {self.name} was {done} on has changed: its hash is {corpus.sha256[:12]}, and was "
+                f"{recorded[:12]}. Restore the files, or use the Python version of that time (stdlib is its source)."
             )
         return corpus
 
@@ -179,7 +186,7 @@ def resolve_run(name: str | Path) -> Path:
 def list_runs(root: str | Path = RUNS) -> list[Path]:
     """The folders of all runs in `root`, by name."""
     root = Path(root)
-    return sorted(path.parent for path in root.glob(f"*/{RUN}")) if root.is_dir() else []
+    return sorted(path.parent for path in root.glob(f"[!.]*/{RUN}")) if root.is_dir() else []
 
 
 def read_run(path: Path) -> dict[str, Any]:
@@ -188,6 +195,12 @@ def read_run(path: Path) -> dict[str, Any]:
     if isinstance(run, dict):
         return run
     raise CheckpointError(f"{path / RUN} is not what training wrote: it holds no settings. Restore it or remove it.")
+
+
+def imported_from(run: Mapping[str, Any]) -> str | None:
+    """What run.json says the model was imported from, in words; None for a run that was trained here."""
+    imported = run.get("imported")
+    return str(imported.get("source", "elsewhere")) if isinstance(imported, dict) else None
 
 
 def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:

@@ -44,23 +44,26 @@ def _row(run: Path) -> tuple[str, ...]:
 def _told(run: Path) -> tuple[str, ...]:
     """Everything but the name."""
     from model.checkpoint import checkpoint_steps
-    from model.lab import read_metrics, read_run
+    from model.lab import imported_from, read_metrics, read_run
 
     record, rows, steps = read_run(run), read_metrics(run), checkpoint_steps(run)
     losses = [row["loss"] for row in rows if row.get("loss") is not None]
-    config = record["config"]
-    model, asked = config["model"], config["train"]["steps"]
-    reached = steps[-1] if steps else 0
+    model, reached = record["config"]["model"], steps[-1] if steps else 0
+    is_foreign = imported_from(record) is not None
     studies = sorted(path.name for path in run.glob("studies/*") if path.is_dir())
     return (
         model["norm"],
         f"{model['n_layers']} x {model['n_heads']}",
         f"{record['n_params']:,}",
-        f"{reached:,}" if reached == asked else f"{reached:,} of {asked:,}",
+        "imported" if is_foreign else _progress(reached, record["config"]["train"]["steps"]),
         f"{losses[-1]:.3f}" if losses else "",
         str(len(steps)),
         ", ".join(studies),
     )
+
+
+def _progress(reached: int, asked: int) -> str:
+    return f"{reached:,}" if reached == asked else f"{reached:,} of {asked:,}"
 
 
 def generate(
@@ -78,10 +81,13 @@ def generate(
     device: Device = "auto",
 ) -> None:
     """Let a model go on from a prompt."""
+    from model.errors import InputError
     from model.lab import open_run
 
     lab = open_run(subject, device=device)
     tokens = lab.tokens(prompt)
+    if not tokens.numel():
+        raise InputError(f"The tokenizer of {lab.name} has no BOS to begin a document with; give a text as --prompt.")
     room = max(lab.config.n_ctx - tokens.shape[1] + 1, 1)  # the last token is never read, so it needs no position
     wanted = min(100, room) if max_new_tokens is None else max_new_tokens
     say(lab.text(lab.gpt.generate(tokens, max_new_tokens=wanted, temperature=temperature, top_k=top_k, seed=seed)[0]))

@@ -140,7 +140,7 @@ def run_line(run: Run, step: int | None) -> None:
         f"positions {model.positions}",
         f"FFN {model.ffn}",
         f"{model.n_params:,} parameters",
-        f"{manifest.tokens_seen:,} tokens seen",
+        f"{manifest.tokens_seen:,} tokens seen" if run.imported_from is None else "imported",
         f"weights {manifest.weights_sha256[:8]}",
     )
 

@@ -24,6 +24,7 @@ from apps.dashboard.launch import ROOT_VARIABLE
 from model.checkpoint import CONFIG, MANIFEST, Manifest, checkpoint_path, checkpoint_steps, read_manifest
 from model.config import GPTConfig
 from model.errors import CheckpointError, CutawayError
+from model.lab import imported_from
 from model.settings import from_plain
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ class Run:
     settings: dict[str, Any]
     """The content of run.json; empty where it cannot be read."""
 
+    imported_from: str | None = None
+    """What the model was imported from, in words."""
+
     damaged: tuple[str, ...] = ()
     """Folders of checkpoints that are incomplete, or not as they were written."""
 
@@ -63,7 +67,8 @@ def runs() -> tuple[Run, ...]:
     folder = root()
     if not folder.is_dir():
         return ()
-    inside = (path for path in sorted(folder.iterdir()) if path.is_dir() and path.resolve().is_relative_to(folder))
+    seen = (path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith("."))
+    inside = (path for path in seen if path.resolve().is_relative_to(folder))
     return tuple(_run(path) for path in inside if (path / "run.json").is_file() or (path / "checkpoints").is_dir())
 
 
@@ -78,7 +83,8 @@ def _run(path: Path) -> Run:
     whole = {checkpoint_path(path, step).name for step in steps}
     damaged = tuple(sorted({folder.name for folder in (path / "checkpoints").glob("step-*")} - whole))
     return Run(
-        name=path.name, path=path, steps=steps, model=model, settings=settings, damaged=damaged, fault=fault
+        name=path.name, path=path, steps=steps, model=model, settings=settings, damaged=damaged, fault=fault,
+        imported_from=imported_from(settings),
     )  # fmt: skip
 
 

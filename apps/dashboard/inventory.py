@@ -34,5 +34,9 @@ def _row(run: Run) -> Mapping[str, Any]:
         "seed": seed_of(run),
         "checkpoints": len(run.steps),
         "last step": run.steps[-1] if run.steps else None,
-        "state": run.fault or (f"{len(run.damaged)} checkpoints damaged" if run.damaged else "complete"),
+        "state": run.fault or (f"{len(run.damaged)} checkpoints damaged" if run.damaged else _whole(run)),
     }
+
+
+def _whole(run: Run) -> str:
+    return "complete" if run.imported_from is None else "imported"

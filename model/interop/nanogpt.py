@@ -23,7 +23,7 @@ from torch import Tensor
 
 from model.checkpoint import stored_weights
 from model.config import FFNKind, GPTConfig, NormKind, Positions
-from model.errors import CheckpointError, ConfigError, InputError
+from model.errors import CheckpointError, ConfigError
 from model.gpt import GPT
 from model.interop import Imported
 from model.interop.given_tokenizer import given_tokenizer
@@ -243,8 +243,3 @@ def needed_tokenizer(config: GPTConfig) -> str:
         f"A vocabulary of {size} is most likely that of a character model: give the text it was trained on, as "
         "chars:input.txt (the meta.pkl beside it is a pickle, and is not opened)."
     )
-
-
-def refuse_without_tokenizer(config: GPTConfig) -> None:
-    """Refuse, with what to give, a nanoGPT model of which nobody said how its text was cut."""
-    raise InputError(f"A nanoGPT checkpoint holds no tokenizer. {needed_tokenizer(config)}")

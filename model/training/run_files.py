@@ -111,6 +111,11 @@ def read_description(out: Path) -> dict[str, Any]:
     if not (out / FILE_NAME).exists():
         raise TrainingError(f"{out} holds no run ({FILE_NAME} is missing); start it without --resume.")
     content = read_json(out / FILE_NAME, TrainingError)
+    if isinstance(content, dict) and isinstance(content.get("imported"), dict):
+        raise TrainingError(
+            f"{out} was imported from {content['imported'].get('source')}, so there is no training here to go on with; "
+            "train another run with another --out."
+        )
     parts = (("config", dict), ("corpus_sha256", str))
     if isinstance(content, dict) and all(isinstance(content.get(key), kind) for key, kind in parts):
         return content

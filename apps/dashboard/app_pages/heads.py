@@ -37,7 +37,8 @@ if saved is not None:
                 continue
             grid = head_scores.grid(result, index, kind, chosen=head_name(*head), ablated=ablated)
             components.show(View.HEAD_GRID, grid, key=key)
-            components.caption(f"n = {reading.n_sequences} sequences of {reading.n_pos} tokens", "small: step 0")
+            small = "small: step 0" if result.at_step_zero else None
+            components.caption(f"n = {reading.n_sequences} sequences of {reading.n_pos} tokens", small)
     components.provenance(saved)
     found, ranked = st.columns([3, 2], gap="large")
     with found:

@@ -27,6 +27,8 @@ with left:
         seed = inventory.seed_of(run)
         components.findings(training_curve.findings(rows, d_vocab=run.model.d_vocab, name=run.name, seed=seed))
         components.caption(f"{len(rows):,} logged steps", None if seed is None else f"seed {seed}", "metrics.jsonl")
+    elif run.imported_from:
+        components.missing(training_curve.untold(run.name, run.imported_from))
     else:
         components.missing(f"{run.name} has logged nothing: there is no metrics.jsonl to draw.")
 
