@@ -74,7 +74,7 @@ def test_loss_and_gradient_keep_to_the_tolerance(
     gpt = make_gpt(**variant).to(dtype)
     exact = copy.deepcopy(gpt).double()
     losses, gradients = zip(*(loss_and_gradient(each, tokens) for each in (gpt, exact)), strict=True)
-    assert abs(losses[0] / losses[1] - 1) <= torch.finfo(dtype).eps
+    assert abs(losses[0] / losses[1] - 1) <= 4 * torch.finfo(dtype).eps
     error = (gradients[0] - gradients[1]).norm() / gradients[1].norm()
     assert error <= tolerance(dtype, gpt.config.n_layers)
 
