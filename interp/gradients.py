@@ -29,9 +29,11 @@ from torch import Tensor
 
 from interp.requirements import require_deterministic
 from interp.stats import Interval, ols_slope, over_seeds
+from model.errors import InputError
 from model.sites import Site, Tap
 
 if TYPE_CHECKING:
+    from model.config import GPTConfig
     from model.gpt import GPT
     from model.hooks import Hook
 
@@ -68,9 +70,72 @@ def stream_sites(gpt: GPT) -> list[Site]:
     return [*inside, Tap.RESID_POST.at(gpt.config.n_layers - 1)]
 
 
-def gradient_norms(gpt: GPT, tokens: Int[Tensor, "batch pos"]) -> GradientNorms:
-    """Gradient norms of the mean loss on `tokens`; parameters' .grad stays as it is. Refuses active dropout."""
+def gradient_norms(gpt: GPT, tokens: Int[Tensor, "batch pos"], *, batch_size: int | None = None) -> GradientNorms:
+    """Gradient norms of the mean loss on `tokens`; parameters' .grad stays as it is. Refuses active dropout.
+
+    All rows go through the model at once where their activations fit into a gigabyte, else as many as do; `batch_size`
+    says how many instead. The gradient is the same, summed in another order.
+    """
     require_deterministic(gpt)
+    found: _Gradient | None = None
+    for rows in tokens.split(batch_size or fitting_rows(gpt.config, tokens.shape[1])):
+        part = _gradient(gpt, rows.to(gpt.device), len(rows) / len(tokens))
+        found = part if found is None else found.plus(part)
+    if found is None:
+        raise InputError("A gradient takes at least one sequence; give tokens [batch, pos] with some.")
+    squares = iter([0.0 if gradient is None else _sum_of_squares(gradient) for gradient in found.parameters])
+    n_predicted = tokens.shape[0] * (tokens.shape[1] - 1)
+    size = tokens.numel() * gpt.config.d_model
+    return GradientNorms(
+        loss=found.loss,
+        parameters={
+            name: math.sqrt(sum(next(squares) for _ in members)) for name, members in gpt.parameter_groups().items()
+        },
+        stream={name: math.sqrt(square) for name, square in found.stream.items()},
+        mean_square={name: square / size for name, square in found.squares.items()},
+        # each token's share of the mean loss is 1 / n_predicted
+        last_w_out_per_token=math.sqrt(n_predicted * found.token_squares),
+    )
+
+
+def fitting_rows(config: GPTConfig, n_pos: int) -> int:
+    """How many sequences to differentiate at once: as many as keep what a pass remembers below a gigabyte."""
+    per_layer = 10 * config.d_model + 5 * config.ffn_width + 2 * n_pos * config.n_heads
+    numbers = n_pos * (config.n_layers * per_layer + 4 * config.d_vocab)
+    return max(1, _NUMBERS // numbers)
+
+
+_NUMBERS = 2**28
+"""Largest number of fp32 numbers that one pass may remember for its gradient, estimated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Gradient:
+    """The gradient of some rows' part of the mean loss, and sums of squares, which add up over rows."""
+
+    loss: float
+    parameters: list[Tensor | None]
+    stream: dict[str, float]
+    """Sum of squares of dL/dx per place."""
+    squares: dict[str, float]
+    """Sum of squares of x per place."""
+    token_squares: float
+    """Sum over tokens of the squared norm of one token's gradient at the last W_out."""
+
+    def plus(self, other: _Gradient) -> _Gradient:
+        """Both together."""
+        pairs = zip(self.parameters, other.parameters, strict=True)
+        return _Gradient(
+            loss=self.loss + other.loss,
+            parameters=[one if two is None else two if one is None else one + two for one, two in pairs],
+            stream={name: square + other.stream[name] for name, square in self.stream.items()},
+            squares={name: square + other.squares[name] for name, square in self.squares.items()},
+            token_squares=self.token_squares + other.token_squares,
+        )
+
+
+def _gradient(gpt: GPT, tokens: Int[Tensor, "batch pos"], share: float) -> _Gradient:
+    """The gradient of `share` times the mean loss on `tokens`."""
     places: dict[str, Tensor] = {}
 
     def keep(x: Tensor, hook: Hook) -> Tensor:
@@ -80,38 +145,32 @@ def gradient_norms(gpt: GPT, tokens: Int[Tensor, "batch pos"]) -> GradientNorms:
     stream = [str(site) for site in stream_sites(gpt)]
     last_post = str(Tap.MLP_POST.at(gpt.config.n_layers - 1))
     watched = [*stream, *(name for name in gpt.named_sites() if name == last_post)]
-    groups = {name: [parameter for _, parameter in members] for name, members in gpt.parameter_groups().items()}
-    parameters = [parameter for members in groups.values() for parameter in members]
+    parameters = [parameter for members in gpt.parameter_groups().values() for _, parameter in members]
     with torch.enable_grad():
-        loss = gpt.run_with_hooks(tokens.to(gpt.device), [(name, keep) for name in watched], return_type="loss")
+        loss = gpt.run_with_hooks(tokens, [(name, keep) for name in watched], return_type="loss") * share
         gradients = torch.autograd.grad(loss, [*parameters, *places.values()], allow_unused=True)
-    squares = iter(
-        [0.0 if gradient is None else _sum_of_squares(gradient) for gradient in gradients[: len(parameters)]]
-    )
     arriving = dict(zip(places, gradients[len(parameters) :], strict=True))
-    return GradientNorms(
+    has_ffn = last_post in places
+    return _Gradient(
         loss=loss.item(),
-        parameters={name: math.sqrt(sum(next(squares) for _ in members)) for name, members in groups.items()},
-        stream={name: math.sqrt(_sum_of_squares(arriving[name])) for name in stream},
-        mean_square={name: _sum_of_squares(places[name]) / places[name].numel() for name in stream},
-        last_w_out_per_token=_per_token(gpt, places[last_post], arriving[last_post])
-        if last_post in places
-        else math.nan,
+        parameters=list(gradients[: len(parameters)]),
+        stream={name: _sum_of_squares(arriving[name]) for name in stream},
+        squares={name: _sum_of_squares(places[name]) for name in stream},
+        token_squares=_token_squares(gpt, places[last_post], arriving[last_post]) if has_ffn else math.nan,
     )
 
 
-def _per_token(gpt: GPT, coefficients: Tensor, arriving: Tensor) -> float:
-    """The typical size of one token's gradient at the last W_out.
+def _token_squares(gpt: GPT, coefficients: Tensor, arriving: Tensor) -> float:
+    """The sum over tokens of the squared size of one token's gradient at the last W_out.
 
     That gradient is the outer product of the token's coefficients m and of g = dL/d(m W_out), which nothing in the last
     layer mixes between tokens. What is known at the hook is dL/dm = W_out g, from which g follows exactly.
     """
     if gpt.config.ffn_width < gpt.config.d_model:
         return math.nan
-    n_predicted = coefficients.shape[0] * (coefficients.shape[1] - 1)
     at_output = arriving.double() @ torch.linalg.pinv(gpt.W_out[-1].double()).T
     squares = at_output.square().sum(-1) * coefficients.detach().double().square().sum(-1)
-    return math.sqrt(n_predicted * float(squares.sum()))  # each token's share of the mean loss is 1 / n_predicted
+    return float(squares.sum())
 
 
 def layer_slope(norms: Float[Tensor, "seed layer"]) -> Interval:

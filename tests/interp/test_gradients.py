@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from interp.gradients import depth_exponent, gradient_norms, layer_slope, stream_sites
+from interp.gradients import depth_exponent, fitting_rows, gradient_norms, layer_slope, stream_sites
 from model import GPT
 from model.errors import InputError
 
@@ -60,6 +60,22 @@ def test_measuring_leaves_the_parameters_gradients_alone(tiny: GPT, tokens: Tens
     assert all(parameter.grad is None for parameter in tiny.parameters())
     with torch.no_grad():  # also where gradients are switched off
         assert gradient_norms(tiny, tokens).loss > 0
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])  # of three rows: passes of unequal size too
+def test_rows_in_several_passes_have_the_gradient_of_all_at_once(tiny: GPT, tokens: Tensor, batch_size: int) -> None:
+    whole, parts = gradient_norms(tiny, tokens), gradient_norms(tiny, tokens, batch_size=batch_size)
+    assert parts.loss == pytest.approx(whole.loss, rel=1e-6)
+    assert parts.last_w_out_per_token == pytest.approx(whole.last_w_out_per_token, rel=1e-5)
+    for part in ("parameters", "stream", "mean_square"):
+        assert getattr(parts, part) == pytest.approx(getattr(whole, part), rel=1e-5)
+
+
+def test_a_large_model_takes_fewer_rows_at_once_and_a_small_one_all(tiny: GPT) -> None:
+    assert fitting_rows(tiny.config, 8) > 1000
+    large = tiny.config.varied(n_layers=30, d_vocab=49_152, n_heads=9, d_model=576, d_head=64, d_ff=1536)
+    assert 1 < fitting_rows(large, 64) < 16
+    assert fitting_rows(large, 100_000) == 1
 
 
 def test_a_planted_slope_is_found_with_its_interval() -> None:
