@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from model import GPT, GPTConfig, Norm
 from model.checkpoint import load_checkpoint, save_checkpoint, weights_sha256
 from model.errors import CheckpointError
+from tests.model.longdouble import Reference, error_of
 
 MakeGPT = Callable[..., GPT]
 
@@ -184,3 +185,32 @@ def test_weights_of_a_model_with_another_norm_are_refused(make_gpt: MakeGPT, tmp
     kept: dict[str, Any] = {name: t for name, t in make_gpt().state_dict().items() if not name.startswith("ln_final")}
     with pytest.raises(RuntimeError, match=r"Missing key\(s\) in state_dict: \"ln_final\.w\""):
         make_gpt().load_state_dict(kept)
+
+
+# --- the config is what is computed -----------------------------------------------------------------------------------
+
+TURNED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"rope_base": 500.0}, {"rope_base": 10_000.0}),
+    ({"norm_eps": 0.3}, {"norm_eps": 1e-5}),
+    ({"norm": "scaled"}, {"norm": "pre"}),
+    ({"norm": "deepnorm"}, {"norm": "post"}),
+    ({"norm_kind": "layernorm"}, {"norm_kind": "rmsnorm"}),
+    ({"ffn": "gelu_tanh"}, {"ffn": "gelu"}),
+    ({"positions": "alibi"}, {"positions": "none"}),
+    ({"positions": "sinusoidal"}, {"positions": "rope"}),
+    ({"skip_connections": False}, {"skip_connections": True}),
+]
+"""A choice, and another that the same weights fit: only the config tells them apart."""
+
+
+@pytest.mark.parametrize(("choice", "other"), TURNED, ids=lambda variant: str(variant))
+def test_the_function_is_the_one_that_the_config_describes(
+    make_gpt: MakeGPT, tokens: Tensor, tmp_path: Path, choice: dict[str, Any], other: dict[str, Any]
+) -> None:
+    """Against a second implementation that reads the config alone; also after a checkpoint."""
+    gpt = make_gpt(**choice).double()
+    loaded = load_checkpoint(save_checkpoint(tmp_path, gpt, step=0, tokens_seen=0))
+    exact = Reference(loaded, tokens).found["hook_logits"]
+    assert error_of(gpt(tokens), exact) < 1e-13
+    loaded.config = loaded.config.varied(**other)
+    assert error_of(gpt(tokens), Reference(loaded, tokens).found["hook_logits"]) > 1e-5
