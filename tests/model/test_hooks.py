@@ -180,6 +180,22 @@ def test_results_of_the_heads_sum_to_what_attention_writes(make_gpt: MakeGPT, to
     torch.testing.assert_close(removed, by_z)
 
 
+@pytest.mark.parametrize("variant", [{"biases": True}, {"n_kv_heads": 2, "norm": "reordered"}], ids=name_of)
+def test_a_result_is_what_its_own_head_writes(make_gpt: MakeGPT, tokens: Tensor, variant: dict[str, Any]) -> None:
+    gpt = make_gpt(**variant)
+    _, cache = gpt.run_with_cache(tokens, ["blocks.0.attn.hook_z", "blocks.0.attn.hook_result"])
+    for head in range(4):
+        torch.testing.assert_close(cache["result", 0][:, :, head], cache["z", 0][:, :, head] @ gpt.W_O[0, head])
+
+        def silence(x: Tensor, hook: Hook, head: int = head) -> None:
+            x[:, :, head] = 0
+
+        by_result, by_z = (
+            gpt.run_with_hooks(tokens, [(f"blocks.0.attn.hook_{place}", silence)]) for place in ("result", "z")
+        )
+        torch.testing.assert_close(by_result, by_z)
+
+
 def test_norm_and_split_input_edits_of_one_layer_exclude_each_other(tiny: GPT, tokens: Tensor) -> None:
     hooks = [("blocks.0.ln1.hook_scale", lambda x, hook: x), ("blocks.0.hook_q_input", lambda x, hook: x + 1)]
     with pytest.raises(InputError, match="blocks.0.ln1.hook_scale and the per-head inputs of layer 0 cannot be edited"):

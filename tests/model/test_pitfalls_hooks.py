@@ -208,6 +208,17 @@ def test_an_in_place_edit_rewrites_nothing_that_was_cached_before_it(tiny: GPT, 
         assert all(torch.equal(cache[name], clean[name]) for name in names[:place]), edited
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_an_edit_in_place_is_the_edit_that_is_returned(make_gpt: MakeGPT, tokens: Tensor, norm: str) -> None:
+    """A hook's tensor is its own: what it writes there reaches the place, and nothing else that shares its memory."""
+    gpt = make_gpt(norm=norm)
+    for name in gpt.named_sites():
+        in_place, returned = (
+            gpt.run_with_hooks(tokens, [(name, edit)]) for edit in (lambda x, hook: x.mul_(2), lambda x, hook: x * 2)
+        )
+        assert torch.equal(in_place, returned), name
+
+
 def test_what_is_done_to_a_cached_tensor_stays_there(tiny: GPT, tokens: Tensor) -> None:
     logits, cache = tiny.run_with_cache(tokens, tiny.named_sites())
     kept = {name: parameter.clone() for name, parameter in tiny.named_parameters()}
