@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from importlib import metadata
@@ -32,6 +33,64 @@ def test_every_study_has_a_page_with_its_question_and_what_it_does_not_show() ->
 def test_every_link_to_a_file_leads_somewhere(file: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", file.read_text(encoding="utf-8"))
     assert [link for link in links if not (file.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_every_test_that_a_page_names_exists(file: Path) -> None:
+    named = re.findall(r"(tests/[\w/]+\.py)::(\w+)", file.read_text(encoding="utf-8"))
+    assert [f"{path}::{name}" for path, name in named if name not in functions_of(ROOT / path)] == []
+
+
+def test_every_known_pitfall_has_a_guarantee_with_its_test_or_a_reason_why_not() -> None:
+    rows = pitfalls()
+    assert sorted(rows) == sorted(PITFALLS)
+    unproven = [name for name, (section, cells) in rows.items() if section != NOT_HERE and "::test_" not in cells[-1]]
+    assert unproven == []
+
+
+def test_every_mistake_that_is_made_on_purpose_is_on_the_page() -> None:
+    tree = ast.parse((ROOT / "tests/model/test_mutations.py").read_text(encoding="utf-8"))
+    calls = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Mutation"
+    ]
+    made = {ast.literal_eval(call.args[0]).replace("_", " ") for call in calls}
+    page = (ROOT / "docs/known-pitfalls.md").read_text(encoding="utf-8")
+    listed = page.partition("## Mistakes made on purpose")[2].partition("\n## ")[0]
+    assert made == {
+        line.split(" | ")[0].strip("| ") for line in listed.splitlines() if "::test_" in line and line[0] == "|"
+    }
+
+
+def pitfalls() -> dict[str, tuple[str, list[str]]]:
+    """Row id -> its section and cells, of the tables in docs/known-pitfalls.md."""
+    rows: dict[str, tuple[str, list[str]]] = {}
+    for section in (ROOT / "docs/known-pitfalls.md").read_text(encoding="utf-8").split("\n## ")[1:]:
+        for line in section.splitlines():
+            cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+            ids = re.sub(r"\]\([^)]*\)|\[", "", cells[0]).split(", ")
+            for name in ids if line.startswith("| ") and re.fullmatch(r"[NT]?\d+", ids[0]) else []:
+                assert name not in rows, f"row {name} stands twice"
+                rows[name] = (section.splitlines()[0], cells)
+    return rows
+
+
+NOT_HERE = "Rows that do not apply"
+NOT_IN_USE = {3, 10, 15, 24, 32, 36, 48, 51, 54, 58, 60, 63, 70, 76}
+PITFALLS = [
+    *(f"N{row}" for row in range(1, 15)),
+    *(str(row) for row in range(1, 79) if row not in NOT_IN_USE),
+    *(f"T{row}" for row in (1, 2, 4, 5, 6, 8, 9, 10, 11, 12, 13, 15, 16, 19, 20, 21, 22, 23)),
+]
+"""What is known to go wrong in tools of this kind, by the ids of the page; T: in training, N: measured by us."""
+
+
+def functions_of(path: Path) -> set[str]:
+    """The functions that a file defines, read without running it."""
+    if not path.exists():
+        return set()
+    return {
+        node.name for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.FunctionDef)
+    }
 
 
 def test_the_version_is_the_same_everywhere() -> None:
