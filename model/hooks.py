@@ -26,7 +26,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from model.errors import InputError, UnknownSiteError, closest
-from model.sites import ON_DEMAND, Site, Tap
+from model.sites import ON_DEMAND, Site, Tap, site_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +307,7 @@ class ActivationCache(Mapping[str, Tensor]):
     def add_gradients(self, gradients: Mapping[str, Tensor], *, pos_slice: Any, device: Any) -> None:
         """Store gradients under NAME_grad."""
         for name, gradient in gradients.items():
-            self._tensors[f"{name}_grad"] = _snapshot(gradient, _site_of(name), pos_slice, device)
+            self._tensors[f"{name}_grad"] = _snapshot(gradient, site_named(name), pos_slice, device)
 
 
 def _snapshot(x: Tensor, site: Site, pos_slice: Any, device: Any) -> Tensor:
@@ -362,11 +362,6 @@ def hook_name(key: str | Site | tuple[Any, ...]) -> str:
     if kind in _SINGLE and layer is None:
         return str(_SINGLE[kind].at())
     raise UnknownSiteError(f"{key!r} names no place.{closest(str(kind), [*_LAYERED, *_SINGLE])}")
-
-
-def _site_of(name: str) -> Site:
-    layer = int(name.split(".")[1]) if name.startswith("blocks.") else None
-    return next(tap for tap in Tap if tap.template == _template(name)).at(layer)
 
 
 def _template(name: str) -> str:

@@ -94,6 +94,17 @@ class Tap(Enum):
         """The axis along which a position slice cuts: pos, or query for scores and patterns."""
         return self.axes.index("query" if "query" in self.axes else "pos")
 
+    @property
+    def position_axes(self) -> tuple[int, ...]:
+        """Every axis that goes by position: pos, or query and key."""
+        return tuple(axis for axis, name in enumerate(self.axes) if name in ("pos", "query", "key"))
+
+    @property
+    def component_axis(self) -> int | None:
+        """The axis of heads or memories, where there is one."""
+        found = [axis for axis, name in enumerate(self.axes) if name in ("head", "kv_head", "memory")]
+        return found[0] if found else None
+
     def at(self, layer: int | None = None) -> Site:
         """This place in `layer` (no layer for the places before and after the blocks)."""
         return Site(self, layer)
@@ -117,6 +128,25 @@ class Site:
 
     def __str__(self) -> str:
         return self.tap.template.format(self.layer)
+
+
+def site_named(name: str | Site) -> Site:
+    """The place with this hook name, in whatever model has it.
+
+    >>> site_named("blocks.3.attn.hook_pattern") == Tap.PATTERN.at(3)
+    True
+    """
+    head, _, rest = str(name).partition(".")
+    layer, _, tail = rest.partition(".")
+    if head == "blocks" and layer.isdecimal():
+        template, at = f"blocks.{{}}.{tail}", int(layer)
+    else:
+        template, at = str(name), None
+    found = [tap for tap in Tap if tap.template == template and tap.per_layer is (at is not None)]
+    if not found:
+        known = [tap.template.format(0 if at is None else at) for tap in Tap]
+        raise UnknownSiteError(f'no model has a hook "{name}".{closest(str(name), known)}')
+    return found[0].at(at)
 
 
 def sites(config: GPTConfig) -> dict[str, Site]:

@@ -1,0 +1,173 @@
+"""What runs held at named places, by absolute position: in one run (`record`), or averaged over stated tokens.
+
+Along every axis that goes by position (pos; query and key for scores and patterns) index p is absolute position p of
+the sequence, wherever padding stood in the run. So a value finds its place again in another batch, with other padding,
+and while generating. Everything asked for is held at once: name the places that are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.requirements import require_deterministic
+from model.errors import InputError
+from model.sites import Site, resolve, site_named
+from model.sites import sites as sites_of_model
+
+if TYPE_CHECKING:
+    from model.gpt import GPT
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Recording:
+    """What each sequence of one run held at some places."""
+
+    source: str
+    """What was run, in words."""
+
+    n_positions: Int[Tensor, " batch"]
+    """How many tokens each sequence has: its positions 0 to that minus one are recorded, what lies beyond is not."""
+
+    by_site: Mapping[str, Float[Tensor, "batch ..."]] = field(repr=False)
+    """Hook name -> what it held, the position axes by absolute position."""
+
+    def at(self, site: str | Site) -> Float[Tensor, "batch ..."]:
+        """What `site` held; InputError when it was not recorded."""
+        return _found(self.by_site, site, "recording of", "Record every place you patch.")
+
+    def sequences(self, rows: Sequence[int]) -> Recording:
+        """These sequences only, in this order; a recording of one serves every batch."""
+        kept = list(rows)
+        by_site = {name: held[kept] for name, held in self.by_site.items()}
+        return Recording(source=self.source, n_positions=self.n_positions[kept], by_site=by_site)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Means:
+    """Mean activations of stated tokens, by position."""
+
+    source: str
+    """What the tokens were, in words: printed beside every number made with these means."""
+
+    n_sequences: int
+    """How many sequences were averaged."""
+
+    n_at: Int[Tensor, " pos"]
+    """How many of them reach each position."""
+
+    by_site: Mapping[str, Float[Tensor, "*axes"]] = field(repr=False)
+    """Hook name -> mean over the sequences, by position: [pos, head, d_head] at z, [head, query, key] at patterns."""
+
+    def overall(self, site: str | Site) -> Float[Tensor, "*component"]:
+        """The mean over sequences and positions, every token counting once."""
+        if len(site_named(site).tap.position_axes) > 1:
+            raise InputError(
+                f"{site} has no mean over positions: a query would look at keys after it. Use the mean per position."
+            )
+        by_position = self.at(site)
+        weights = self.n_at.double() / self.n_at.sum()
+        return torch.tensordot(weights, by_position.double(), dims=1).to(by_position.dtype)
+
+    def at(self, site: str | Site) -> Float[Tensor, "*axes"]:
+        """The mean over sequences at each position; InputError when this site was not averaged."""
+        return _found(self.by_site, site, "mean of", "Average every place you ablate.")
+
+
+@torch.no_grad()
+def record(
+    gpt: GPT,
+    tokens: Int[Tensor, "batch pos"],
+    sites: str | Site | Sequence[str | Site],
+    *,
+    source: str,
+    attention_mask: Bool[Tensor, "batch pos"] | None = None,
+) -> Recording:
+    """What `sites` hold when `tokens` run, under whatever hooks are in force here; refuses active dropout."""
+    require_deterministic(gpt)
+    known = sites_of_model(gpt.config)
+    names = resolve(sites, known, gpt.config.n_layers)
+    _, cache = gpt.run_with_cache(tokens, names, attention_mask=attention_mask, return_type=None)
+    mask = torch.ones_like(tokens, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+    real_first = (~mask).long().argsort(dim=1, stable=True)[:, : int(mask.sum(1).max())]
+    by_site = {name: _aligned(cache[name], known[name], real_first) for name in names}
+    return Recording(source=source, n_positions=mask.sum(1), by_site=by_site)
+
+
+@torch.no_grad()
+def mean_held(
+    gpt: GPT,
+    tokens: Int[Tensor, "batch pos"],
+    sites: str | Site | Sequence[str | Site],
+    *,
+    source: str,
+    attention_mask: Bool[Tensor, "batch pos"] | None = None,
+    batch_size: int = 32,
+) -> Means:
+    """Average what `sites` hold over the sequences of `tokens`, at each position; padding counts nowhere.
+
+    `source` says in words what the tokens are. Sums run in fp64. Refuses active dropout.
+    """
+    if tokens.ndim != 2 or not len(tokens):
+        raise InputError(f"means need tokens [batch, pos] with at least one sequence; got shape {tuple(tokens.shape)}.")
+    mask = torch.ones_like(tokens, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+    if mask.shape != tokens.shape:
+        raise InputError(f"attention_mask has shape {tuple(mask.shape)}; it must cover {tuple(tokens.shape)}.")
+    sums: dict[str, Tensor] = {}
+    formats: dict[str, torch.dtype] = {}
+    n_at = torch.zeros(int(mask.sum(1).max()), dtype=torch.long, device=gpt.device)
+    for batch, real in zip(tokens.split(batch_size), mask.split(batch_size), strict=True):
+        run = record(gpt, batch.to(gpt.device), sites, source=source, attention_mask=real.to(gpt.device))
+        reached = torch.arange(len(n_at), device=gpt.device) < run.n_positions[:, None]
+        n_at += reached.sum(0)
+        for name, held in run.by_site.items():
+            total = _summed(held, site_named(name), reached)
+            sums[name] = sums[name] + total if name in sums else total
+            formats[name] = held.dtype
+    means = {name: (total / _count(n_at, site_named(name))).to(formats[name]) for name, total in sums.items()}
+    return Means(source=source, n_sequences=len(tokens), n_at=n_at, by_site=means)
+
+
+def _found(by_site: Mapping[str, Tensor], site: str | Site, kind: str, advice: str) -> Tensor:
+    if str(site) not in by_site:
+        raise InputError(f"no {kind} {site} was taken (only of {', '.join(by_site)}). {advice}")
+    return by_site[str(site)]
+
+
+def _aligned(held: Tensor, site: Site, real_first: Int[Tensor, "batch real_pos"]) -> Tensor:
+    """Without padding: index p of each position axis is the sequence's token p."""
+    for axis in site.tap.position_axes:
+        held = held.take_along_dim(_along(real_first, axis, held.ndim), dim=axis)
+    return held
+
+
+def _summed(held: Tensor, site: Site, reached: Bool[Tensor, "batch pos"]) -> Tensor:
+    """The sum over sequences in fp64; what a sequence does not reach adds nothing."""
+    for axis in site.tap.position_axes:
+        within = _along(reached[:, : held.shape[axis]], axis, held.ndim)
+        held = held.where(within, 0)
+    total = held.double().sum(0)
+    for axis in site.tap.position_axes:
+        missing = reached.shape[1] - total.shape[axis - 1]
+        shape = (*total.shape[: axis - 1], missing, *total.shape[axis:])
+        total = torch.cat((total, total.new_zeros(shape)), dim=axis - 1)
+    return total
+
+
+def _count(n_at: Int[Tensor, " pos"], site: Site) -> Int[Tensor, "*axes"]:
+    """How many sequences reach each place of a sum over them, to divide it by."""
+    if len(site.tap.position_axes) > 1:
+        return torch.minimum(n_at[:, None], n_at[None, :])
+    return n_at.view(-1, *(1,) * (len(site.tap.axes) - 2))
+
+
+def _along(values: Tensor, axis: int, ndim: int) -> Tensor:
+    """Numbers [batch, pos] shaped to stand along axis 0 and `axis` of a tensor with `ndim` axes."""
+    shape = [1] * ndim
+    shape[0], shape[axis] = values.shape
+    return values.view(shape)
