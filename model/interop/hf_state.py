@@ -65,14 +65,17 @@ class Place:
 def hf_state(gpt: GPT) -> dict[str, Tensor]:
     """The weights by transformers' names, as copies; a tied head is left out, as transformers leaves it out."""
     family_of(gpt.config)
-    parts: dict[str, list[Tensor]] = {}
+    parts: dict[str, dict[int, Tensor]] = {}
     for ours, weights in stored_weights(gpt).items():
         place = place_of(ours, gpt.config)
-        parts.setdefault(place.name, []).append(weights.T if place.is_transposed else weights)
-    state = {name: torch.cat(several, dim=-1).clone().contiguous() for name, several in parts.items()}
+        parts.setdefault(place.name, {})[place.third or 0] = weights.T if place.is_transposed else weights
+    state = {name: torch.cat([thirds[n] for n in sorted(thirds)], dim=-1) for name, thirds in parts.items()}
     state |= {bias: gpt.embed.weight.new_zeros(shape) for bias, shape in _blank_biases(gpt).items()}
     prefix = _prefix(gpt.config)
-    return {name if name == HEAD else prefix + name: tensor.detach() for name, tensor in state.items()}
+    return {
+        name if name == HEAD else prefix + name: tensor.clone(memory_format=torch.contiguous_format)
+        for name, tensor in state.items()
+    }
 
 
 def gpt_from_hf_state(config: GPTConfig, tensors: Mapping[str, Tensor], *, biasless: Collection[str] = ()) -> GPT:
