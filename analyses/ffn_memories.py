@@ -31,7 +31,14 @@ from analyses.ffn_result import Config, Result, Split
 from analyses.ffn_tables import memory_rows
 from analyses.registry import Finding, Progress
 from interp.agreement import commonest_share
-from interp.memories import CoefficientStream, empty_stream, merged_streams, require_memories, stream_prefixes
+from interp.memories import (
+    CoefficientStream,
+    empty_stream,
+    fitting_windows,
+    merged_streams,
+    require_memories,
+    stream_prefixes,
+)
 from interp.prefixes import Windows, cut_windows, prefix_tokens, sampled_windows, window_batches
 from model.errors import InputError
 from model.lab import TOKENIZER, Lab
@@ -146,8 +153,9 @@ def finish(subject: Lab, config: Config, windows: Windows, state: State) -> Read
 
 
 def _read(lab: Lab, config: Config, windows: Windows, progress: Progress | None, part: tuple[int, int]) -> Reading:
-    state, n_batches = start(lab, config), -(-len(windows) // config.batch_size)
-    batches = window_batches(lab.corpus.tokens, windows, bos=lab.tokenizer.bos, batch_size=config.batch_size)
+    size = fitting_windows(lab.config, lab.config.n_ctx, config.batch_size)
+    state, n_batches = start(lab, config), -(-len(windows) // size)
+    batches = window_batches(lab.corpus.tokens, windows, bos=lab.tokenizer.bos, batch_size=size)
     for done, (tokens, ends) in enumerate(batches):
         if progress is not None:
             progress(part[0] * n_batches + done, part[1] * n_batches, f"reading the corpus at step {lab.step}")

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.agreement import Agreement, commonest_share, measured_agreement, rank_table
-from interp.memories import CoefficientStream, share_above, value_scores
+from interp.memories import CoefficientStream, fitting_memories, share_above, value_scores
 from interp.prefixes import Windows, tails
 from interp.topk import positions_of, values_of
 from model.gpt import GPT
@@ -157,12 +157,11 @@ def read_memories(
     shares = torch.stack(
         [commonest_share(last, present) for last, present in zip(triggers.last_token, triggers.present, strict=True)]
     )
-    values, layers = [], []
+    values, layers, unembed = [], [], gpt.folded_unembed()
     for layer in range(gpt.config.n_layers):
-        scores = value_scores(gpt, layer)
-        ranks = rank_table(scores, triggers.next_token[layer, :, 0])
-        values.append(_layer_values(scores, ranks, n_promoted))
-        layers.append(_summary(layer, triggers, activity, values[-1], ranks, shares[layer], n_permutations, seed))
+        read, ranks = _layer_values(gpt, layer, unembed, triggers.next_token[layer, :, 0], n_promoted)
+        values.append(read)
+        layers.append(_summary(layer, triggers, activity, read, ranks, shares[layer], n_permutations, seed))
     return Reading(
         triggers=triggers,
         values=Values(**{name: torch.stack([each[name] for each in values]) for name in values[0]}),
@@ -210,7 +209,21 @@ def _activity(streams: Sequence[CoefficientStream]) -> Activity:
     )
 
 
-def _layer_values(scores: Tensor, ranks: Tensor, n_promoted: int) -> dict[str, Tensor]:
+def _layer_values(
+    gpt: GPT, layer: int, unembed: Tensor, next_tokens: Tensor, n_promoted: int
+) -> tuple[dict[str, Tensor], Tensor]:
+    """What is kept of a layer's values, and the place of every next token in each value's order of promotion."""
+    parts, ranks = [], []
+    for memories in fitting_memories(gpt.config.ffn_width, gpt.config.d_vocab):
+        scores = value_scores(gpt, layer, memories, unembed)
+        parts.append(_values(scores, n_promoted))
+        ranks.append(rank_table(scores, next_tokens))
+    table = torch.cat(ranks)
+    kept = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    return kept | {"next_rank": table.diagonal().clone()}, table
+
+
+def _values(scores: Tensor, n_promoted: int) -> dict[str, Tensor]:
     few = min(n_promoted, scores.shape[1])
     up, down = scores.topk(few), scores.topk(few, largest=False)
     return {
@@ -219,7 +232,6 @@ def _layer_values(scores: Tensor, ranks: Tensor, n_promoted: int) -> dict[str, T
         "suppressed": down.indices.int(),
         "suppressed_score": down.values,
         "confidence": scores.softmax(-1).amax(-1),
-        "next_rank": ranks.diagonal().clone(),
     }
 
 
@@ -256,4 +268,8 @@ def _mean(values: Tensor) -> float:
 
 
 def _median(values: Tensor) -> float:
-    return float(values.double().quantile(0.5)) if len(values) else float("nan")
+    """The middle value, or the mean of the two; torch's quantile would refuse more than 2^24 values."""
+    if not len(values):
+        return float("nan")
+    ordered = np.sort(values.double().numpy())
+    return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

@@ -39,7 +39,7 @@ class Config:
     """Tokens kept at either end of a value's order."""
     n_permutations: int = 1000
     batch_size: int = 64
-    """Windows at a time."""
+    """Windows at a time; fewer where a large model's coefficients would not fit."""
     step_zero: bool = True
     """Whether step 0 of the run is read as well."""
 

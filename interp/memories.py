@@ -157,15 +157,42 @@ def share_above(histogram: Int[Tensor, "*axes bin"], thresholds: Float[Tensor, "
 
 
 @torch.no_grad()
-def value_scores(gpt: GPT, layer: int) -> Float[Tensor, "memory d_vocab"]:
+def value_scores(
+    gpt: GPT,
+    layer: int,
+    memories: slice = slice(None),
+    unembed: Float[Tensor, "d_model d_vocab"] | None = None,
+) -> Float[Tensor, "memory d_vocab"]:
     """What each value of a layer adds to each token's logit, per unit of coefficient and of final-norm scale.
 
-    An output norm (sandwich, reordered) enters with its gain and its centring, not with its scale.
+    An output norm (sandwich, reordered) enters with its gain and its centring, not with its scale. `memories` are some
+    of the layer's, where all their scores are too many at once; `unembed`, the model's `folded_unembed()`, spares
+    folding it again for each of them.
     """
-    written, output_norm = gpt.W_out[layer], gpt.layers[layer].ln2_post
+    ffn, output_norm = gpt.layers[layer].mlp, gpt.layers[layer].ln2_post
+    if ffn is None:
+        raise InputError("This model is attention-only (ffn=none), so it has no FFN memories; study one with an FFN.")
+    written = ffn.W_out[memories].contiguous()
     if output_norm is not None:
         written = (written - written.mean(-1, keepdim=True) if output_norm.centres else written) * output_norm.w
-    return (written.float() @ gpt.folded_unembed().float()).cpu()
+    unembed = gpt.folded_unembed() if unembed is None else unembed
+    return (written.float() @ unembed.float()).cpu()
+
+
+def fitting_memories(n_memories: int, d_vocab: int) -> list[slice]:
+    """A layer's memories in groups, each with no more scores than fit into a quarter of a gigabyte."""
+    size = max(1, _SCORES // d_vocab)
+    return [slice(start, min(start + size, n_memories)) for start in range(0, n_memories, size)]
+
+
+def fitting_windows(config: GPTConfig, n_pos: int, most: int) -> int:
+    """How many windows to stream at once: `most`, or fewer where a layer's coefficients take over a gigabyte."""
+    per_window = 12 * config.ffn_width * n_pos  # the FFN's own tensors, then keys and bins in twice as many bytes
+    return max(1, min(most, _COEFFICIENTS // per_window))
+
+
+_SCORES, _COEFFICIENTS = 2**26, 2**28
+"""Largest numbers of fp32 numbers held at once."""
 
 
 def _binned(coefficients: Float[Tensor, "memory prefix"]) -> Int[Tensor, "memory bin"]:

@@ -9,6 +9,8 @@ from torch import Tensor
 from interp.memories import (
     N_BINS,
     empty_stream,
+    fitting_memories,
+    fitting_windows,
     histogram_edges,
     merged_streams,
     require_memories,
@@ -125,6 +127,27 @@ def test_scores_of_the_last_layers_values_are_their_effect_on_the_logits(
 
         moved = gpt.run_with_hooks(tokens, [("blocks.1.mlp.hook_post", one_more), *held]) - clean
         torch.testing.assert_close(moved * scale, scores[memory].expand_as(moved), rtol=1e-4, atol=1e-5)
+
+
+def test_memories_in_groups_have_the_scores_of_all_at_once(make_gpt) -> None:
+    gpt = make_gpt(norm="sandwich", norm_kind="layernorm")
+    whole, unembed = value_scores(gpt, 1), gpt.folded_unembed()
+    n_memories, d_vocab = whole.shape
+    parts = [value_scores(gpt, 1, slice(start, start + 5), unembed) for start in range(0, n_memories, 5)]
+    torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=1e-6)
+    assert fitting_memories(n_memories, d_vocab) == [slice(0, n_memories)]
+    groups = fitting_memories(1536, 49_152)
+    assert [group.start for group in groups[1:]] == [group.stop for group in groups[:-1]]
+    assert (groups[0].start, groups[-1].stop) == (0, 1536)
+    assert max(group.stop - group.start for group in groups) * 49_152 <= 2**26
+    assert len(fitting_memories(3, 2**30)) == 3
+
+
+def test_a_large_model_streams_fewer_windows_at_once(make_gpt) -> None:
+    small = make_gpt().config
+    assert fitting_windows(small, small.n_ctx, 64) == 64
+    large = small.varied(d_ff=1536)
+    assert [fitting_windows(large, n_pos, 64) for n_pos in (64, 2048, 10**6)] == [64, 7, 1]
 
 
 def test_models_without_memories_or_prefixes_are_refused(make_gpt) -> None:
