@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from apps.commands import looking, studying, training
+from apps.commands import auditing, exchange, looking, studying, training
 from apps.console import say, sentences
 
 
@@ -39,9 +39,11 @@ app = typer.Typer(
 for command in (
     training.demo, training.train,
     studying.run, studying.studies, studying.ablate,
-    looking.runs, looking.generate, looking.dashboard,
+    looking.runs, looking.generate, auditing.audit, looking.dashboard,
 ):  # fmt: skip
     app.command()(command)
+app.command("import")(exchange.import_)
+app.command("export")(exchange.export)
 
 
 @app.callback(invoke_without_command=True)

@@ -153,9 +153,8 @@ def _checked_data(data: DataConfig) -> DataConfig:
 def _tokenizer_of(imported: Imported) -> Tokenizer:
     d_vocab = imported.gpt.config.d_vocab
     if imported.tokenizer is None:
-        said = " ".join(note for note in imported.notes if "tokenizer" in note)
-        source = imported.source[0].upper() + imported.source[1:]
-        raise InputError(f"{source} gives no tokenizer. {said} With --tokenizer give {SPELLINGS}.")
+        said = [note for note in imported.notes if "tokenizer" in note] or [f"{imported.source} gives none."]
+        raise InputError(f"A run needs a tokenizer. {' '.join(said)} With --tokenizer give {SPELLINGS}.")
     if imported.tokenizer.d_vocab != d_vocab:
         raise InputError(
             f"The tokenizer has {imported.tokenizer.d_vocab} tokens, and the model of {imported.source} {d_vocab}; "

@@ -91,7 +91,7 @@ MISTAKES = {
         r"There is nothing at source/none\.pt; give a Hugging Face directory",
     ),
     "no model": (("import", "source/input.txt"), r"input\.txt is no model that can be imported"),
-    "no tokenizer": (("import", "source/ckpt.pt"), r"gives no tokenizer.*--tokenizer"),
+    "no tokenizer": (("import", "source/ckpt.pt"), r"A run needs a tokenizer.*With --tokenizer give bytes, chars:FILE"),
     "a taken name": (("import", "source/ckpt.pt", "--out", "runs/nano", *CHARS), "already holds a run; choose another"),
     "a context too long": (("import", "source/ckpt.pt", "--n-ctx", 99, *CHARS), "n_ctx=99 is longer than the model's"),
     "an unknown source of text": (("import", "source", "--data", "stdlb", *CHARS), 'no data source "stdlb"'),

@@ -158,7 +158,7 @@ def test_a_text_too_short_for_the_context_says_which_context_fits(work: Path) ->
 
 
 REFUSED: dict[str, tuple[dict[str, Any], type[CutawayError], str]] = {
-    "no tokenizer": ({}, InputError, "The nanoGPT checkpoint .* gives no tokenizer.*as chars:input.txt"),
+    "no tokenizer": ({}, InputError, "A run needs a tokenizer. The file holds no tokenizer.*as chars:input.txt"),
     "another tokenizer": ({"tokenizer": "bytes"}, InputError, "bytes are 256 ids, or 257 with BOS, and the model's"),
     "unknown characters": (
         {"tokenizer": CHARS, "data": text_of(["stdlib"])},

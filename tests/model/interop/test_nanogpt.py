@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from model.checkpoint import weights_sha256
 from model.errors import CheckpointError, ConfigError, InputError, UnknownNameError
 from model.interop import nanogpt
 from model.interop.nanogpt import from_nanogpt
+from model.token_bytes import byte_letters
 from model.tokenizer import load_tokenizer
 from tests.model.interop.nano import SIZES, Nano, saved
 
@@ -286,6 +288,22 @@ def test_bytes_have_a_bos_where_the_model_has_room_for_one(size: int, bos: int |
 def test_bytes_are_refused_where_there_are_not_as_many(file: Path) -> None:
     with pytest.raises(InputError, match="bytes are 256 ids, or 257 with BOS, and the model's vocabulary is 11"):
         from_nanogpt(file, "bytes")
+
+
+def test_a_vocabulary_that_was_padded_takes_the_shorter_tokenizer(tmp_path: Path) -> None:
+    end = {"id": 256, "content": "<|endoftext|>", "special": True, "normalized": False}
+    cut = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    model = {"type": "BPE", "vocab": byte_letters(), "merges": []}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False}
+    definition = {"version": "1.0", "added_tokens": [end | flags], "pre_tokenizer": cut, "decoder": cut, "model": model}
+    (tmp_path / "gpt2").mkdir()
+    (tmp_path / "gpt2/tokenizer.json").write_text(json.dumps(definition))
+    file = saved(Nano(bias=True, vocab_size=264), tmp_path / "ckpt.pt")  # 257, to the next multiple of 8
+    for spec in ("gpt2", "gpt2/tokenizer.json"):
+        tokenizer = from_nanogpt(file, str(tmp_path / spec)).tokenizer
+        assert tokenizer is not None
+        assert tokenizer.d_vocab == 264
+        assert tokenizer.decode([*tokenizer.encode("né"), 256, 263]) == "né"
 
 
 def test_an_unknown_tokenizer_is_refused_with_what_there_is(file: Path) -> None:
