@@ -44,6 +44,7 @@ def emptied(gpt: GPT) -> GPT:
     with torch.device("meta"):
         other = GPT(gpt.config)
     other = other.to_empty(device="cpu")
+    assert other.embed.weight is other.unembed.weight, "before anything is loaded, too"
     other.load_state_dict(gpt.state_dict())
     return other
 

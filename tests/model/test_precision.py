@@ -48,9 +48,12 @@ def test_logits_and_every_residual_keep_to_the_tolerance(
 ) -> None:
     gpt = make_gpt(**variant).to(dtype)
     exact = Reference(gpt, tokens).found
-    _, cache = gpt.run_with_cache(tokens, list(exact))
-    errors = {name: error_of(cache[name], exact[name]) for name in exact}
-    assert max(errors.values()) <= tolerance(dtype, gpt.config.n_layers), errors
+    _, fused = gpt.run_with_cache(tokens, list(exact))
+    with gpt.explicit_attention():
+        _, explicit = gpt.run_with_cache(tokens, list(exact))
+    for cache in (fused, explicit):
+        errors = {name: error_of(cache[name], exact[name]) for name in exact}
+        assert max(errors.values()) <= tolerance(dtype, gpt.config.n_layers), errors
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
