@@ -211,7 +211,7 @@ def test_an_in_place_edit_rewrites_nothing_that_was_cached_before_it(tiny: GPT, 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_an_edit_in_place_is_the_edit_that_is_returned(make_gpt: MakeGPT, tokens: Tensor, norm: str) -> None:
     """A hook's tensor is its own: what it writes there reaches the place, and nothing else that shares its memory."""
-    gpt = make_gpt(norm=norm)
+    gpt = make_gpt(norm=norm, n_layers=1)
     for name in gpt.named_sites():
         in_place, returned = (
             gpt.run_with_hooks(tokens, [(name, edit)]) for edit in (lambda x, hook: x.mul_(2), lambda x, hook: x * 2)
