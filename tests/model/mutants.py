@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from model import GPT, GPTConfig, KeyValueCache, Norm
 from model.attention import Attention, Pass
 from model.block import Block
 from model.ffn import FFN
-from model.hooks import ActivationCache, Scope
+from model.hooks import ActivationCache, HookPoint, Scope
 from model.norms import NormLayer
 from model.positions import Rotation
 from model.weights import Weights
@@ -116,6 +117,9 @@ no_mask_in_the_fused_path = changed(
 )
 finite_mask = changed(
     model.attention, "_masked", lambda right: lambda scores, visible, value: right(scores, visible, -1e9)
+)
+padded_keys_seen = changed(
+    Pass, "visible", lambda right: lambda self, n_query, n_key: right(replace(self, mask=None), n_query, n_key)
 )
 mask_off_by_one = changed(
     Pass,
@@ -276,6 +280,22 @@ def _without_a_copy(right: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return edited
 
 
+place_fires_twice = changed(
+    HookPoint, "_visit", lambda right: lambda self, x, call: right(self, right(self, x, call), call)
+)
+looking_takes_part_in_the_pass = changed(
+    HookPoint, "beside", lambda right: lambda self, x, call: self._visit(x, call) if self.wanted(call) else None
+)
+positions_told_from_zero_under_the_cache = changed(
+    model.hooks,
+    "Hook",
+    lambda right: lambda name, site, positions, keys: right(name, site, positions - positions[:, :1], keys),
+)
+gradient_halved_where_it_is_read = changed(
+    model.hooks,
+    "_differentiable",
+    lambda right: lambda x, call, hook: (x.detach() + right(x, call, hook)) / 2,
+)
 cache_stores_views = changed(ActivationCache, "reader", _views_stored)
 hooks_edit_the_models_own_tensor = changed(model.hooks, "_edited", _without_a_copy)
 gradients_ignored_where_values_stay = changed(

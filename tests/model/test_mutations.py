@@ -146,6 +146,25 @@ MUTATIONS = [
     Mutation(
         "tied_matrix_not_tied", test_pitfalls_hooks.test_a_tied_model_has_one_matrix_and_counts_it_once, {"tied": True}
     ),
+    *(
+        Mutation(mistake, caught_by, {"config": CONFIGS[0]})
+        for mistake, caught_by in {
+            "place_fires_twice": test_every_hook.test_every_place_fires_once_with_its_documented_shape_and_positions,
+            "looking_takes_part_in_the_pass": (
+                test_every_hook.test_reading_changes_no_bit_of_what_the_same_attention_path_gives
+            ),
+            "padded_keys_seen": test_every_hook.test_what_is_put_on_padding_reaches_no_token,
+            "positions_told_from_zero_under_the_cache": (
+                test_every_hook.test_an_edit_by_position_is_the_same_with_and_without_the_key_value_cache
+            ),
+            "gradient_halved_where_it_is_read": test_every_hook.test_the_cached_gradient_is_autograds_and_the_slope,
+        }.items()
+    ),
+    Mutation(
+        "looking_takes_part_in_the_pass",
+        test_every_hook.test_an_edit_that_changes_nothing_leaves_every_bit,
+        {"config": CONFIGS[0]},
+    ),
     Mutation("cache_stores_views", test_pitfalls_hooks.test_what_is_done_to_a_cached_tensor_stays_there),
     Mutation(
         "hooks_edit_the_models_own_tensor",
