@@ -36,18 +36,18 @@ def audit(subject: Run, *, seed: Seed = 0, device: Device = "auto", as_json: Jso
     if as_json:
         say(_as_json(subject, report, seed))
     else:
-        _tell(subject, report)
+        _tell(report)
     if not report.passed:
         raise typer.Exit(FAILED)
 
 
-def _tell(subject: str, report: Audit) -> None:
+def _tell(report: Audit) -> None:
     """One line per check, then what it comes to."""
     table = Table("check", "largest error", "tolerance", "verdict", "claim", box=None)
     for check in report.checks:
         verdict, style = VERDICTS[check.passed]
         table.add_row(*(Text(cell, style=style if cell == verdict else "") for cell in _row(check, verdict)))
-    stdout().print(Text(f"{subject}: {report.subject}"))
+    stdout().print(Text(report.subject))
     stdout().print(Text(f"Run on {report.tokens} in {report.seconds:.1f} s."))
     stdout().print(table)
     for check in report.failed:

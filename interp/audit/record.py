@@ -37,7 +37,7 @@ CLAIMS: dict[str, str] = {
     "last lens": "the lens of the last layer, final norm and W_U, gives the logits",
     "attribution": "direct logit attribution sums to the logits",
     "fused attention": "the fused and the explicit attention path give equal logits",
-    "cached decode": "decoding with the key-value cache gives the logits of the whole run",
+    "cached decode": "decoding with the key-value cache gives the logits of the whole run, also under an ablation",
     "padding": "left padding changes no logit",
     "causality": "later tokens change no bit of earlier logits",
     "ablation": "with every head and memory ablated to zero, only the output biases are written",

@@ -6,6 +6,7 @@ Where a file is damaged, that is the answer, and the model is not opened.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 
 from interp.audit.measure import audited, sample_shape
 from interp.audit.record import Audit, Ledger
-from model.checkpoint import checkpoint_path, checkpoint_steps, load_checkpoint, verify_checkpoint
+from model.checkpoint import checkpoint_path, load_checkpoint, verify_checkpoint
 from model.errors import CheckpointError
 from model.lab import TOKENIZER, Lab, open_run, parse_run_spec, read_run
 from model.manifest import read_manifest
@@ -48,17 +49,17 @@ def audit_run(spec: str | Path, device: str | torch.device = "cpu", *, seed: int
     if any(check.name == "tokenizer" and not check.passed for check in ledger.checks()):
         generator = torch.Generator().manual_seed(seed)
         tokens, kind = torch.randint(lab.config.d_vocab, (rows, n_pos), generator=generator), f"random ids, seed {seed}"
-    return audited(lab.gpt, tokens, kind, seed=seed, ledger=ledger)
+    report = audited(lab.gpt, tokens, kind, seed=seed, ledger=ledger)
+    return replace(report, subject=f"{lab.name}@{lab.step}: {report.subject}")
 
 
 def _existing(spec: str | Path) -> Path | None:
     """The folder of the checkpoint that is meant, if it is there, whatever its state."""
     path, step = parse_run_spec(spec)
-    steps = checkpoint_steps(path)
-    if step == "all" or (step is None and not steps):
-        return None
-    folder = checkpoint_path(path, steps[-1] if step is None else step)
-    return folder if folder.is_dir() else None
+    if step is None:  # the newest, not the newest whole one, which is what opening takes
+        return max(path.glob("checkpoints/step-*"), default=None)
+    folder = None if step == "all" else checkpoint_path(path, step)
+    return folder if folder is not None and folder.is_dir() else None
 
 
 def _check_files(folder: Path, ledger: Ledger) -> bool:

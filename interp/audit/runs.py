@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MOST_NOISE = 0.05
 """However sharply a model amplifies rounding, two runs may not differ by more than this share of its largest logit."""
 
-_STEPS = 5
+_STEPS = 4
 """Tokens that are decoded one by one."""
 
 _SHAKEN = "relative to the largest logit; four times what shaking every place by its own rounding changes"
@@ -63,18 +63,20 @@ class RunAudit:
         self._idle_edit()
 
     def _decode(self) -> None:
-        """The first half at once, a few tokens one by one, the rest at once."""
         if self.config.attention is AttentionKind.BIDIRECTIONAL:
             self.ledger.skipped("cached decode", "bidirectional attention: it does not generate")
-            return
-        if self._too_short("cached decode"):
-            return
+        elif not self._too_short("cached decode"):
+            self._agree("cached decode", self._decoded(), self.fused)
+            with ablated(self.gpt, "L0H0:zero"):
+                self._agree("cached decode", self._decoded(), self.gpt(self.tokens), where="with L0H0 ablated")
+
+    def _decoded(self) -> Tensor:
+        """The first half at once, a few tokens one by one, the rest at once."""
         n_batch, n_pos = self.tokens.shape
         cache = KeyValueCache(self.config, n_batch, device=self.gpt.device, dtype=self.gpt.dtype)
         first, second = self.tokens.split((n_pos // 2, n_pos - n_pos // 2), dim=1)
         steps = [first, *second[:, :_STEPS].split(1, dim=1), second[:, _STEPS:]]
-        decoded = [self.gpt(step, kv_cache=cache) for step in steps if step.shape[1]]
-        self._agree("cached decode", torch.cat(decoded, dim=1), self.fused)
+        return torch.cat([self.gpt(step, kv_cache=cache) for step in steps if step.shape[1]], dim=1)
 
     def _padding(self) -> None:
         """Two lengths of padding on the left in one batch, beside the same tokens alone."""
@@ -154,11 +156,11 @@ class RunAudit:
         self.ledger.skipped(name, "there is one position only")
         return True
 
-    def _agree(self, name: str, found: Tensor, expected: Tensor) -> None:
+    def _agree(self, name: str, found: Tensor, expected: Tensor, *, where: str = "") -> None:
         most = float(self.logits.abs().max())
         error = float((exact(found) - exact(expected)).abs().max())
         error = error / most if most else error
-        self.ledger.measured(name, error, min(self.noise, MOST_NOISE), reason=_SHAKEN)
+        self.ledger.measured(name, error, min(self.noise, MOST_NOISE), where=where, reason=_SHAKEN)
 
     def _same_bits(self, name: str, found: Tensor, expected: Tensor) -> None:
         self.ledger.measured(name, differing(found, expected), 0.0, reason=_BITS)

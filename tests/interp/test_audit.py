@@ -21,7 +21,7 @@ from interp.audit import Check, audit
 from interp.audit.quantity import Quantity, rounding
 from interp.audit.record import CLAIMS, Ledger
 from model import GPT, KeyValueCache
-from model.attention import Attention
+from model.attention import Attention, Pass
 from model.block import Block
 from model.config import FFNKind, Norm
 from model.errors import InputError
@@ -311,6 +311,17 @@ def a_cache_that_writes_one_position_late(patch: pytest.MonkeyPatch) -> GPT:
     return small(n_ctx=64)
 
 
+def a_cache_that_interventions_do_not_reach(patch: pytest.MonkeyPatch) -> GPT:
+    original = Attention.forward
+
+    def forward(self: Attention, x: Tensor, norm: Any, run: Pass) -> Tensor:
+        is_step = run.kv_cache is not None and run.kv_cache.length > 0
+        return original(self, x, norm, replace(run, call=None) if is_step else run)
+
+    patch.setattr(Attention, "forward", forward)
+    return small()
+
+
 def positions_that_count_padding(patch: pytest.MonkeyPatch) -> GPT:
     patch.setattr(model.gpt, "positions_of", lambda mask: torch.arange(mask.shape[1]).expand(mask.shape))
     return small(positions="learned")
@@ -506,6 +517,7 @@ FAULTS: dict[Fault, set[str]] = {
     wrong_slopes: {"scores"},
     a_query_bias_that_is_forgotten: {"queries, keys, values"},
     a_cache_that_writes_one_position_late: {"cached decode"},
+    a_cache_that_interventions_do_not_reach: {"cached decode"},
     positions_that_count_padding: {"padding"},
     positions_that_are_added_twice: {"additive stream", "additive heads", "attribution"},
     a_matrix_that_lost_its_tie: {"tied matrix", "parameters"},
