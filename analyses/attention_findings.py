@@ -141,7 +141,7 @@ def _at_step_zero(result: Result, reading: Reading, kind: Kind, best: Head) -> s
     first = result.first(reading)
     if first is not None and kind in first:
         return f"{float(first[kind].intervals.mean[best]):.2f} at step 0"
-    return "nothing earlier, this being step 0" if result.step == 0 else "no step 0, which the run did not keep"
+    return "nothing earlier, this being step 0" if result.step == 0 else "no step 0, which this run does not have"
 
 
 def _period(result: Result) -> str:

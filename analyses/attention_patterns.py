@@ -28,7 +28,7 @@ from analyses.registry import Finding, Progress
 from interp.patterns import pattern_of
 from interp.periods import trained_periods
 from interp.places import head
-from interp.stimuli import repeated_tokens
+from interp.stimuli import ordinary_ids, repeated_tokens
 from model.errors import InputError
 from model.lab import Lab
 
@@ -118,7 +118,7 @@ def _example(lab: Lab, readings: tuple[Reading, ...], seed: int) -> Example:
     """The strongest induction head on one sequence, short enough to be drawn cell by cell."""
     main, bos = decisive(readings), lab.tokenizer.bos
     period = min(main.period or 0, _DRAWN_PERIOD)
-    tokens = repeated_tokens(1, period, lab.config.d_vocab, seed=seed, bos=bos)[0]
+    tokens = repeated_tokens(1, period, ordinary_ids(lab.tokenizer), seed=seed, bos=bos)[0]
     layer, index = strongest(main, Kind.INDUCTION)
     return Example(
         layer=layer,

@@ -16,7 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.periods import deciding_period, longest_fitting, trained_periods
-from interp.stimuli import check_period, reordered, repeated_tokens
+from interp.stimuli import check_period, ordinary_ids, reordered, repeated_tokens
 from interp.trials import HELD_OUT_TEXT, held_out_kind
 
 if TYPE_CHECKING:
@@ -71,10 +71,11 @@ def sequences_for(
     chosen = sorted(set(periods)) or choose_periods(judged_at, longest_fitting(lab), trained)
     for period in chosen:
         check_period(period, n_ctx, bos=bos)
+    ids = ordinary_ids(lab.tokenizer)
     repeats = [
         Sequences(
             stimulus=Stimulus.REPEATS,
-            tokens=repeated_tokens(n_sequences, period, lab.config.d_vocab, seed=seed, bos=bos),
+            tokens=repeated_tokens(n_sequences, period, ids, seed=seed, bos=bos),
             period=period,
             trained=period in trained,
             bos=bos,

@@ -192,7 +192,7 @@ def _source(result: Result) -> str:
         result.run,
         step=result.step,
         n=result.n_prefixes,
-        unit=f"prefixes of {config.split.value.replace('_', '-')} text",
+        unit=f"prefixes of the {config.split.value.replace('_', '-')} split",
         seed=config.seed,
         intervals="over memories",
     )

@@ -45,7 +45,7 @@ def _before(result: Result, start: Interval | None) -> str:
     """The same number at step 0, or why there is none."""
     if start is not None:
         return f"{with_interval(start)} at step 0"
-    return "nothing earlier, this being step 0" if result.step == 0 else "no step 0, which the run did not keep"
+    return "nothing earlier, this being step 0" if result.step == 0 else "no step 0, which this run does not have"
 
 
 def _copying(result: Result) -> Finding:

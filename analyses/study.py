@@ -20,18 +20,19 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from analyses import training_curve
 from analyses.registry import STUDIES, Finding, Progress, Study, get_study
 from analyses.results import Provenance, SavedResult, load_result, result_folder, save_result
 from model.checkpoint import checkpoint_steps
 from model.errors import CheckpointError, CutawayError, InputError
 from model.files import sha256_of
-from model.lab import Lab, open_run, parse_run_spec
+from model.lab import RUN, Lab, imported_from, open_run, parse_run_spec, read_run
 from model.settings import config_hash, to_plain, with_settings
 from model.training.distributed import pick_device
 
 __all__ = [
     "STUDIES", "Finding", "Progress", "Provenance", "SavedResult", "Study", "get_study", "load_result", "main",
-    "run_everywhere", "run_study", "save_result",
+    "run_everywhere", "run_study", "save_result", "untold",
 ]  # fmt: skip
 
 
@@ -194,8 +195,16 @@ def _parser(study: str) -> argparse.ArgumentParser:
     return parser
 
 
+def untold(saved: SavedResult) -> str | None:
+    """For an imported run, that nothing is known of its training; None for every other."""
+    run, folder = saved.provenance.run, saved.path.parents[2]
+    source = imported_from(read_run(folder)) if run is not None and (folder / RUN).is_file() else None
+    return None if run is None or source is None else training_curve.untold(run, source)
+
+
 def _spoken(saved: SavedResult) -> str:
-    return "\n".join([*(finding.sentence for finding in saved.findings()), f"Saved in {saved.path}."])
+    said = [finding.sentence for finding in saved.findings()]
+    return "\n".join([*said, *filter(None, [untold(saved)]), f"Saved in {saved.path}."])
 
 
 def _json_text(results: Sequence[SavedResult]) -> str:

@@ -16,7 +16,7 @@ from interp.effects import ablate
 from interp.patterns import pattern_scores
 from interp.periods import deciding_period
 from interp.scores import chance, induction_stripe
-from interp.stimuli import repeated_tokens
+from interp.stimuli import ordinary_ids, repeated_tokens
 from interp.wording import effect_sentences
 from model import open_run
 
@@ -29,7 +29,7 @@ def main(spec: str) -> None:
 
     # Find: on random tokens repeated once, how much of each head's attention lands where induction would put it?
     period = deciding_period(lab)
-    tokens = repeated_tokens(32, period, lab.config.d_vocab, bos=lab.tokenizer.bos)
+    tokens = repeated_tokens(32, period, ordinary_ids(lab.tokenizer), bos=lab.tokenizer.bos)
     start = tokens.shape[1] - period
 
     def stripe(pattern: Tensor, _tokens: Tensor) -> Tensor:

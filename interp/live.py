@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.stimuli import longest_period, repeated_tokens
+from interp.stimuli import longest_period, ordinary_ids, repeated_tokens
 from model.errors import InputError
 from model.sites import Tap
 
@@ -78,7 +78,7 @@ def live_tokens(lab: Lab, text: LiveText, prompt: str) -> tuple[Int[Tensor, " po
     match text:
         case LiveText.REPEATS:
             period = min(LONGEST_REPEAT, longest_period(n_ctx, bos=bos))
-            tokens = repeated_tokens(1, period, lab.config.d_vocab, seed=0, bos=bos)[0]
+            tokens = repeated_tokens(1, period, ordinary_ids(lab.tokenizer), seed=0, bos=bos)[0]
             return tokens.to(lab.gpt.device), f"n = 1: {period} random tokens, twice, seed 0"
         case LiveText.HELD_OUT:
             return lab.eval_tokens[0, :n_ctx], "n = 1: the first held-out row"

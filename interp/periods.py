@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interp.stimuli import longest_period
+from interp.stimuli import longest_period, ordinary_ids
 from model.settings import from_plain
 from model.training.config import RunConfig
 from model.training.sources import DataConfig
@@ -39,5 +39,5 @@ def trained_periods(lab: Lab) -> range:
 
 
 def n_ordinary(lab: Lab) -> int:
-    """Tokens that a random segment can hold: all but BOS."""
-    return lab.config.d_vocab - (lab.tokenizer.bos is not None)
+    """Tokens that a random segment can hold: those that stand for text."""
+    return len(ordinary_ids(lab.tokenizer))

@@ -10,12 +10,16 @@ a head that matches content does not.
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from model.errors import InputError
+
+if TYPE_CHECKING:
+    from model.tokenizer import Tokenizer
 
 Ids = int | range | Int[Tensor, " ids"]
 """A vocabulary to draw from: its size, a range, or the ids themselves."""
@@ -41,6 +45,16 @@ def repeated_tokens(
     generator = torch.Generator().manual_seed(seed)
     order = torch.rand(n, len(pool), generator=generator).argsort(1)[:, :period]
     return _behind_bos(pool[order].repeat(1, n_copies), bos)
+
+
+def ordinary_ids(tokenizer: Tokenizer) -> Int[Tensor, " ids"]:
+    """The ids that stand for text: none that is special, and none that only pads the vocabulary.
+
+    >>> from model.tokenizer import ByteTokenizer
+    >>> len(ordinary_ids(ByteTokenizer()))
+    256
+    """
+    return torch.tensor([token for token, raw in enumerate(tokenizer.token_bytes) if raw])
 
 
 def reordered(tokens: Int[Tensor, "n pos"], period: int, *, seed: int = 0) -> Int[Tensor, "n pos"]:

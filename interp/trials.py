@@ -22,7 +22,7 @@ from interp.harm import Counted, Harms, measure_harms
 from interp.outcomes import NEW_TOKEN, TEXT, Outcome, copy_outcome, first_copy_outcome, unigram_loss
 from interp.periods import deciding_period
 from interp.places import Intervention, Place
-from interp.stimuli import check_period, repeated_tokens
+from interp.stimuli import check_period, ordinary_ids, repeated_tokens
 from model.errors import InputError
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ class CopyTask:
     """Repeated random tokens at one period: three draws by one seed."""
 
     period: int
-    d_vocab: int
+    ids: Int[Tensor, " ids"]
+    """What is drawn from."""
     bos: int | None
     n_sequences: int
     seed: int
@@ -107,7 +108,7 @@ class CopyTask:
     @cached_property
     def trial(self) -> Trial:
         """The sequences on which heads are ablated. Random tokens are uniform: no unigram beats ln of their number."""
-        ignorance = math.log(self.d_vocab - (self.bos is not None))
+        ignorance = math.log(len(self.ids))
         return Trial(
             kind=f"random tokens repeated after {self.period}",
             outcomes=(copy_outcome(self.period), first_copy_outcome(self.period)),
@@ -118,7 +119,7 @@ class CopyTask:
 
     def _draw(self, which: int) -> Tokens:
         seed = 3 * self.seed + which
-        return repeated_tokens(self.n_sequences, self.period, self.d_vocab, seed=seed, bos=self.bos)
+        return repeated_tokens(self.n_sequences, self.period, self.ids, seed=seed, bos=self.bos)
 
 
 def copy_task(lab: Lab, *, n_sequences: int, seed: int, period: int | None = None) -> CopyTask:
@@ -126,7 +127,7 @@ def copy_task(lab: Lab, *, n_sequences: int, seed: int, period: int | None = Non
     bos = lab.tokenizer.bos
     period = deciding_period(lab) if period is None else period
     check_period(period, lab.config.n_ctx, bos=bos)
-    return CopyTask(period=period, d_vocab=lab.config.d_vocab, bos=bos, n_sequences=n_sequences, seed=seed)
+    return CopyTask(period=period, ids=ordinary_ids(lab.tokenizer), bos=bos, n_sequences=n_sequences, seed=seed)
 
 
 def text_trial(lab: Lab, *, n_sequences: int, seed: int) -> Trial:

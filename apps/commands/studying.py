@@ -84,11 +84,14 @@ def _record(effect: AblationEffect) -> str:
 
 
 def _tell(results: Sequence[SavedResult]) -> None:
-    """Findings of each result, and where it lies."""
+    """Findings of each result, what is not known of an imported run, and where the result lies."""
+    from analyses.study import untold
+
     for saved in results:
         for finding in saved.findings():
             say(f"{MARKS[finding.found]} {finding.sentence}")
-        remark(f"Saved in {saved.path}")
+        for remarked in filter(None, (untold(saved), f"Saved in {saved.path}")):
+            remark(remarked)
 
 
 def _as_json(results: Sequence[SavedResult]) -> str:

@@ -178,7 +178,7 @@ def test_the_sentence_on_text_says_no_more_than_its_interval_with_seed_level_and
 
 def test_a_missing_step_0_is_said_with_its_reason(result: study.Result) -> None:
     dropped = study.findings(replace(result, at_step_zero=None))
-    assert all("no step 0, which the run did not keep" in finding.sentence for finding in dropped)
+    assert all("no step 0, which this run does not have" in finding.sentence for finding in dropped)
     first = study.findings(replace(result, at_step_zero=None, step=0))
     assert all("nothing earlier, this being step 0" in finding.sentence for finding in first)
 

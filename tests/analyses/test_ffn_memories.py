@@ -142,7 +142,9 @@ def test_findings_affirm_what_was_planted(found: tuple[Lab, Result]) -> None:
 def test_every_sentence_names_run_step_n_seed_and_level(found: tuple[Lab, Result]) -> None:
     _, result = found
     for finding in ffn_memories.findings(result):
-        assert f"run@8, n = {result.n_prefixes:,} prefixes of train text, seed 0, 95% intervals" in finding.sentence
+        assert (
+            f"run@8, n = {result.n_prefixes:,} prefixes of the train split, seed 0, 95% intervals" in finding.sentence
+        )
 
 
 def test_agreement_is_denied_where_values_promote_something_else(tmp_path: Path) -> None:

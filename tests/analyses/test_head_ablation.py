@@ -319,7 +319,7 @@ def test_copying_and_every_single_head_stand_beside_step_0(lab: Lab, result: Res
     assert all("at step 0" in finding.sentence for finding in head_ablation.findings(result)[:2])
     assert all("this being step 0" in finding.sentence for finding in head_ablation.findings(first)[:2])
     dropped = head_ablation.findings(replace(result, at_step_zero=None))
-    assert all("no step 0, which the run did not keep" in finding.sentence for finding in dropped[:2])
+    assert all("no step 0, which this run does not have" in finding.sentence for finding in dropped[:2])
     for outcome in ("copy_loss", "text_loss", "new_token_loss"):
         assert torch.equal(alone.single(outcome).harm.mean, first.single(outcome).harm.mean)
     rows = head_ablation.table(result)

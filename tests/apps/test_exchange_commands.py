@@ -44,6 +44,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
             asked = cutaway("run", study, "nano", "--device", "cpu", *chosen)
             assert asked.exit_code == 0
             assert "nano@250" in asked.stdout
+            assert "nano was imported from the nanoGPT checkpoint source/ckpt.pt: nothing is on record" in asked.stderr
     return root
 
 

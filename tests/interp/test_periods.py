@@ -17,7 +17,11 @@ from model.training.sources import DataConfig
 
 def lab_of(run: RunConfig, *, bos: int | None = 256) -> Any:
     record = {"config": to_plain(run)}
-    return SimpleNamespace(config=run.model, tokenizer=SimpleNamespace(bos=bos), run_config=record)
+    return SimpleNamespace(config=run.model, tokenizer=tokenizer_of(run.model.d_vocab, bos), run_config=record)
+
+
+def tokenizer_of(d_vocab: int, bos: int | None) -> Any:
+    return SimpleNamespace(bos=bos, token_bytes=[b"" if token == bos else b"x" for token in range(d_vocab)])
 
 
 def run_of(n_ctx: int, *, d_vocab: int = 257, copy_period: int | None = None, **data: Any) -> RunConfig:
@@ -60,6 +64,6 @@ def test_no_token_comes_twice_in_a_segment_so_a_small_vocabulary_caps_the_period
 
 def test_a_model_that_was_trained_elsewhere_is_judged_at_the_longest_that_fits() -> None:
     config = GPTConfig(n_layers=1, n_heads=1, d_model=8, n_ctx=64, d_vocab=257)
-    imported: Any = SimpleNamespace(config=config, tokenizer=SimpleNamespace(bos=256), run_config={})
+    imported: Any = SimpleNamespace(config=config, tokenizer=tokenizer_of(257, 256), run_config={})
     assert deciding_period(imported) == 31
     assert not trained_periods(imported)

@@ -190,10 +190,10 @@ def test_every_technique_works_in_half_precision_to_its_rounding(
 
 def test_no_two_draws_of_one_seed_are_the_same_draw() -> None:
     """Sequences to find heads on, to ablate on and to take means from differ, for neighbouring seeds too."""
-    tasks = [CopyTask(period=8, d_vocab=30, bos=29, n_sequences=4, seed=seed) for seed in range(3)]
+    tasks = [CopyTask(period=8, ids=torch.arange(29), bos=29, n_sequences=4, seed=seed) for seed in range(3)]
     draws = [draw for task in tasks for draw in (task.discovery, task.trial.measured, task.trial.reference)]
     assert len({tuple(draw.flatten().tolist()) for draw in draws}) == len(draws)
-    again = CopyTask(period=8, d_vocab=30, bos=29, n_sequences=4, seed=1)
+    again = CopyTask(period=8, ids=torch.arange(29), bos=29, n_sequences=4, seed=1)
     assert torch.equal(again.discovery, tasks[1].discovery)
 
 

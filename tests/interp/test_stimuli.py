@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
-from interp.stimuli import check_period, copy_start, longest_period, reordered, repeated_tokens
+from interp.stimuli import check_period, copy_start, longest_period, ordinary_ids, reordered, repeated_tokens
 from model.errors import InputError
+from model.imported_tokenizer import ImportedTokenizer
+from tests.model.interop import forge
 
 
 def test_each_segment_has_distinct_tokens_and_comes_again_behind_the_bos() -> None:
@@ -65,3 +69,14 @@ def test_a_period_that_does_not_fit_says_which_do() -> None:
         repeated_tokens(1, 12, 10, bos=3)
     with pytest.raises(InputError, match="repeat nothing"):
         repeated_tokens(1, 1, 10)
+
+
+def test_random_segments_hold_no_special_token_and_no_id_without_a_token() -> None:
+    plain = json.loads(forge.gpt2_definition())
+    d_vocab = 7 + max(plain["model"]["vocab"].values())
+    tokenizer = ImportedTokenizer(json.dumps(plain), d_vocab=d_vocab, bos=None)
+    ids = ordinary_ids(tokenizer)
+    silent = {token for token, raw in enumerate(tokenizer.token_bytes) if not raw}
+    assert len(silent) >= 6
+    assert silent.isdisjoint(ids.tolist())
+    assert set(repeated_tokens(200, 20, ids).unique().tolist()) <= set(ids.tolist())
