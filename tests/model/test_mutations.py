@@ -61,6 +61,7 @@ def tokens() -> torch.Tensor:
 LOOP = test_gpt.test_attention_equals_a_loop_over_heads
 PLACEMENTS = test_gpt.test_the_placements_are_the_equations_of_the_papers
 PADDING = test_gpt.test_left_padding_changes_nothing
+DEFAULT = {"config": CONFIGS[0]}
 DECODING = test_generate.test_cached_decoding_equals_the_full_pass
 
 MUTATIONS = [
@@ -123,7 +124,7 @@ MUTATIONS = [
     Mutation(
         "edits_of_a_norm_ignored",
         test_every_hook.test_noise_at_three_positions_of_any_place_changes_the_logits,
-        {"config": CONFIGS[0]},
+        DEFAULT,
     ),
     Mutation("post_norm_computed_as_pre_norm", PLACEMENTS, {"norm": Norm.POST}),
     Mutation(
@@ -146,24 +147,29 @@ MUTATIONS = [
     Mutation(
         "tied_matrix_not_tied", test_pitfalls_hooks.test_a_tied_model_has_one_matrix_and_counts_it_once, {"tied": True}
     ),
-    *(
-        Mutation(mistake, caught_by, {"config": CONFIGS[0]})
-        for mistake, caught_by in {
-            "place_fires_twice": test_every_hook.test_every_place_fires_once_with_its_documented_shape_and_positions,
-            "looking_takes_part_in_the_pass": (
-                test_every_hook.test_reading_changes_no_bit_of_what_the_same_attention_path_gives
-            ),
-            "padded_keys_seen": test_every_hook.test_what_is_put_on_padding_reaches_no_token,
-            "positions_told_from_zero_under_the_cache": (
-                test_every_hook.test_an_edit_by_position_is_the_same_with_and_without_the_key_value_cache
-            ),
-            "gradient_halved_where_it_is_read": test_every_hook.test_the_cached_gradient_is_autograds_and_the_slope,
-        }.items()
+    Mutation(
+        "place_fires_twice",
+        test_every_hook.test_every_place_fires_once_with_its_documented_shape_and_positions,
+        DEFAULT,
+    ),
+    Mutation(
+        "looking_takes_part_in_the_pass",
+        test_every_hook.test_reading_changes_no_bit_of_what_the_same_attention_path_gives,
+        DEFAULT,
+    ),
+    Mutation("padded_keys_seen", test_every_hook.test_what_is_put_on_padding_reaches_no_token, DEFAULT),
+    Mutation(
+        "positions_told_from_zero_under_the_cache",
+        test_every_hook.test_an_edit_by_position_is_the_same_with_and_without_the_key_value_cache,
+        DEFAULT,
+    ),
+    Mutation(
+        "gradient_halved_where_it_is_read", test_every_hook.test_the_cached_gradient_is_autograds_and_the_slope, DEFAULT
     ),
     Mutation(
         "looking_takes_part_in_the_pass",
         test_every_hook.test_an_edit_that_changes_nothing_leaves_every_bit,
-        {"config": CONFIGS[0]},
+        DEFAULT,
     ),
     Mutation("cache_stores_views", test_pitfalls_hooks.test_what_is_done_to_a_cached_tensor_stays_there),
     Mutation(
