@@ -38,6 +38,7 @@ def import_(
 
     folder = out or Path("runs") / _name_of(where)
     chosen = text_of(data) if data else None
+    remark(f"Opening {where} ...")
     import_model(where, folder, data=chosen, n_ctx=n_ctx, tokenizer=tokenizer)
     _tell_import(folder)
 
