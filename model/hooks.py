@@ -230,15 +230,16 @@ class ActivationCache(Mapping[str, Tensor]):
     """What a call saw: snapshots by hook name, in forward order; gradients under NAME_grad.
 
     `cache["blocks.3.attn.hook_pattern"]`, `cache["pattern", 3]`, `cache[Tap.PATTERN.at(3)]` are the same tensor;
-    `cache["pattern", 3, "grad"]` is its gradient.
+    `cache["pattern", 3, "grad"]` is its gradient. Layers count from the end too: `cache["resid_post", -1]`.
     """
 
-    def __init__(self, tensors: dict[str, Tensor] | None = None) -> None:
+    def __init__(self, tensors: dict[str, Tensor] | None = None, *, n_layers: int | None = None) -> None:
         self._tensors = {} if tensors is None else tensors
+        self._n_layers = n_layers
         self._last: tuple[Tensor, int, Tensor] | None = None
 
     def __getitem__(self, key: str | Site | tuple[Any, ...]) -> Tensor:
-        name = hook_name(key)
+        name = hook_name(key, self._n_layers)
         if name not in self._tensors:
             on_demand = any(name.startswith("blocks.") and _template(name) == tap.template for tap in ON_DEMAND)
             tail = " It is computed only when names_filter asks for it." if on_demand else closest(name, self._tensors)
@@ -252,7 +253,7 @@ class ActivationCache(Mapping[str, Tensor]):
         return len(self._tensors)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str | Site | tuple) and hook_name(key) in self._tensors
+        return isinstance(key, str | Site | tuple) and hook_name(key, self._n_layers) in self._tensors
 
     def __repr__(self) -> str:
         return f"ActivationCache({len(self)} entries, {self.n_bytes / 2**20:.1f} MiB)"
@@ -280,7 +281,7 @@ class ActivationCache(Mapping[str, Tensor]):
         sizes = {tensor.shape[0] for tensor in self._tensors.values()}
         if sizes - {1}:
             raise InputError(f"remove_batch_dim needs a batch of one sequence; this one has {max(sizes)}.")
-        return ActivationCache({name: tensor[0] for name, tensor in self._tensors.items()})
+        return ActivationCache({name: tensor[0] for name, tensor in self._tensors.items()}, n_layers=self._n_layers)
 
     def reader(self, *, pos_slice: Any = None, device: Any = None) -> Callable[[Tensor, Site], None]:
         """A reader that stores snapshots here."""
@@ -340,21 +341,26 @@ _SINGLE = {
 _NORMS = {tuple(tap.template.split(".")[-2:]): tap for tap in Tap if ".ln" in tap.template}
 
 
-def hook_name(key: str | Site | tuple[Any, ...]) -> str:
+def hook_name(key: str | Site | tuple[Any, ...], n_layers: int | None = None) -> str:
     """The full hook name of a key: a name, a site, or a short form such as ("pattern", 3) or ("scale", 2, "ln1").
+
+    In a short form, and where `n_layers` is given, -1 is the last layer of the model.
 
     >>> hook_name(("pattern", 3))
     'blocks.3.attn.hook_pattern'
     >>> hook_name(("normalized", 0, "ln2", "grad"))
     'blocks.0.ln2.hook_normalized_grad'
+    >>> hook_name(("resid_post", -1), n_layers=4)
+    'blocks.3.hook_resid_post'
     """
     if not isinstance(key, tuple):
         name = str(key)
         return f"hook_{name}" if name in _SINGLE else name
     *parts, last = key
     if last == "grad":
-        return f"{hook_name(tuple(parts))}_grad"
+        return f"{hook_name(tuple(parts), n_layers)}_grad"
     kind, layer, norm = (*key, None, None)[:3]
+    layer = _from_the_start(layer, n_layers)
     if norm is not None and (norm, f"hook_{kind}") in _NORMS:
         return str(_NORMS[norm, f"hook_{kind}"].at(layer))
     if kind in _LAYERED and isinstance(layer, int):
@@ -362,6 +368,16 @@ def hook_name(key: str | Site | tuple[Any, ...]) -> str:
     if kind in _SINGLE and layer is None:
         return str(_SINGLE[kind].at())
     raise UnknownSiteError(f"{key!r} names no place.{closest(str(kind), [*_LAYERED, *_SINGLE])}")
+
+
+def _from_the_start(layer: Any, n_layers: int | None) -> Any:
+    if not isinstance(layer, int) or layer >= 0:
+        return layer
+    if n_layers is None:
+        raise UnknownSiteError(f"layer {layer} counts from the end of a model, and none is known here; name the layer.")
+    if layer < -n_layers:
+        raise UnknownSiteError(f"there is no layer {layer}: this model has layers -{n_layers} to {n_layers - 1}.")
+    return layer + n_layers
 
 
 def _template(name: str) -> str:

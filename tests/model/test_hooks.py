@@ -104,6 +104,24 @@ def test_short_keys_and_sites_name_the_same_tensor(tiny: GPT, tokens: Tensor) ->
         assert hook_name(name) == name
 
 
+def test_layers_of_a_short_key_count_from_the_end_of_the_model_whatever_was_cached(
+    make_gpt: Any, tokens: Tensor
+) -> None:
+    gpt = make_gpt(n_layers=3)
+    _, cache = gpt.run_with_cache(tokens)
+    assert cache["resid_post", -1] is cache["resid_post", 2]
+    assert cache["scale", -3, "ln2"] is cache["scale", 0, "ln2"]
+    assert ("pattern", -2) in cache
+    _, some = gpt.run_with_cache(tokens[:1], "blocks.1.hook_resid_post", remove_batch_dim=True, stop_at_layer=2)
+    assert some["resid_post", -2] is some["blocks.1.hook_resid_post"]
+    with pytest.raises(UnknownSiteError, match=r'"blocks.2.hook_resid_post" was not cached'):
+        some["resid_post", -1]
+    with pytest.raises(UnknownSiteError, match="no layer -4: this model has layers -3 to 2"):
+        cache["resid_post", -4]
+    with pytest.raises(UnknownSiteError, match="layer -1 counts from the end of a model, and none is known here"):
+        hook_name(("resid_post", -1))
+
+
 def test_remove_batch_dim_takes_one_sequence_only(tiny: GPT, tokens: Tensor) -> None:
     assert tiny.run_with_cache(tokens[:1], remove_batch_dim=True)[1]["pattern", 0].shape == (4, 12, 12)
     with pytest.raises(InputError, match="remove_batch_dim needs a batch of one sequence; this one has 3"):
