@@ -32,12 +32,12 @@ def to_bridge(gpt: GPT, tokenizer: Tokenizer | None = None) -> TransformerBridge
 
     Without a tokenizer the bridge takes tokens; with one, texts as well.
     """
+    _check(gpt, tokenizer)
     register()
     from transformer_lens.model_bridge.sources import build_bridge_from_module  # pyright: ignore[reportMissingImports]
 
     from model.interop.tlens_model import BridgedGPT
 
-    _check(gpt, tokenizer)
     bridge = build_bridge_from_module(BridgedGPT(gpt), ARCHITECTURE, tl_config=bridge_config(gpt.config))
     if tokenizer is not None:
         bridge.cfg.default_prepend_bos = bridge.cfg.tokenizer_prepends_bos = tokenizer.bos is not None

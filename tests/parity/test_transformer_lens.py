@@ -123,6 +123,22 @@ def test_an_edit_moves_both_models_alike(hook: str, tokens: Tensor) -> None:
         assert (ours - gpt(tokens)).abs().max() > 0.1
 
 
+def test_their_edit_of_resid_mid_reaches_the_ffn_alone_as_ours_of_mlp_in(tokens: Tensor) -> None:
+    """Read, it is the stream; edited, the native model adds the FFN's output to the unedited one. Ours goes on."""
+    gpt = make_gpt_with(n_layers=3)
+    bridge = theirs_with_our_weights(gpt)
+
+    def half(x: Tensor, hook: Any) -> Tensor:
+        return x * 0.5
+
+    with torch.no_grad():
+        theirs = bridge.run_with_hooks(tokens, fwd_hooks=[("blocks.1.hook_resid_mid", half)])
+        mid = gpt.run_with_hooks(tokens, [("blocks.1.hook_resid_mid", half)])
+        mlp_in = gpt.run_with_hooks(tokens, [("blocks.1.hook_mlp_in", half)])
+    torch.testing.assert_close(mlp_in, theirs, rtol=TOLERANCE, atol=2 * TOLERANCE)
+    assert (mid - theirs).abs().max() > 1
+
+
 def test_what_is_left_out_of_the_comparison_is_not_there_or_not_right_there(tokens: Tensor) -> None:
     gpt = make_gpt_with(n_layers=1)
     bridge = theirs_with_our_weights(gpt)

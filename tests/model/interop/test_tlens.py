@@ -1,0 +1,59 @@
+"""What of the TransformerLens bridge needs no TransformerLens: its tokenizer, its refusals, its page."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from model import GPT, Tap
+from model.errors import InputError
+from model.interop.tlens import to_bridge
+from model.interop.tlens_text import BridgeTokenizer
+from model.tokenizer import ByteTokenizer, CharTokenizer
+
+PAGE = Path(__file__).parents[3] / "docs/transformerlens.md"
+
+
+def test_without_transformer_lens_it_is_said_what_to_install(tiny: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformer_lens", None)
+    with pytest.raises(InputError, match=r"TransformerLens 4, .* not installed; run: pip install 'cutaway\[interop\]'"):
+        to_bridge(tiny)
+
+
+def test_a_tokenizer_of_another_model_is_refused(tiny: GPT) -> None:
+    with pytest.raises(InputError, match=r"the tokenizer has 257 tokens, the model 50; give the tokenizer"):
+        to_bridge(tiny, ByteTokenizer())
+
+
+def test_texts_are_cut_as_ours_behind_bos_and_padded_with_it() -> None:
+    tokenizer = BridgeTokenizer(ByteTokenizer())
+    assert tokenizer("ab")["input_ids"].tolist() == [[256, 97, 98]]
+    assert tokenizer(["ab", "c"])["input_ids"].tolist() == [[256, 97, 98], [256, 99, 256]]
+    assert tokenizer(["ab", "c"], padding_side="left")["input_ids"].tolist() == [[256, 97, 98], [256, 256, 99]]
+    assert tokenizer("abcd", truncation=True, max_length=3)["input_ids"].tolist() == [[256, 97, 98]]
+    assert tokenizer("<bos>")["input_ids"].tolist() == [[256, *b"<bos>"]]
+
+
+def test_decoding_shows_bos_and_keeps_characters_of_several_bytes_whole() -> None:
+    tokenizer = BridgeTokenizer(ByteTokenizer())
+    assert tokenizer.decode([256, *"né".encode(), 256, 33]) == "<bos>né<bos>!"
+    assert tokenizer.decode(torch.tensor(104)) == "h"
+    assert tokenizer.batch_decode([[104], [256]], clean_up_tokenization_spaces=False) == ["h", "<bos>"]
+    assert tokenizer.decode([]) == ""
+
+
+def test_without_a_bos_nothing_is_put_before_a_text_or_behind_it() -> None:
+    tokenizer = BridgeTokenizer(CharTokenizer("abc", has_bos=False))
+    assert tokenizer.bos_token is tokenizer.eos_token_id is tokenizer.pad_token_id is None
+    assert tokenizer(["ab", "ca"])["input_ids"].tolist() == [[0, 1], [2, 0]]
+    assert tokenizer.decode([0, 1]) == "ab"
+    with pytest.raises(InputError, match=r"different lengths need padding.*no BOS"):
+        tokenizer(["ab", "c"])
+
+
+def test_the_page_names_every_place() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert [tap.name for tap in Tap if tap.template.rpartition(".")[2] not in text] == []
