@@ -176,6 +176,24 @@ def test_no_error_comes_near_its_tolerance_in_any_kind_of_model(dtype: torch.dty
     assert max(worst.values()) < 0.6, worst
 
 
+@pytest.mark.parametrize(
+    "variant", [{"norm": "sandwich", "biases": True}, {"n_kv_heads": 2}, {"norm": "post"}], ids=str
+)
+def test_a_head_ablated_at_z_is_its_result_left_out_of_the_sum(variant: dict[str, Any]) -> None:
+    report = audit(make_gpt_with(**variant))
+    assert report["head ablation"].passed is True
+    assert report["ablation"].passed is True
+
+
+def test_the_rotation_is_recomputed_from_the_configs_rope_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpt = make_gpt_with(rope_base=500.0, n_kv_heads=2)
+    sound = audit(gpt)
+    assert sound["rotation"].passed is True
+    assert sound["scores"].passed is True
+    a_rope_base_that_is_not_the_configs(monkeypatch)
+    assert audit(gpt)["rotation"].passed is False
+
+
 # --- the yardstick --------------------------------------------------------------------------------------------------
 
 
