@@ -96,7 +96,7 @@ def opened(where: str | Path, tokenizer: str | None = None) -> Imported:
     else:
         from model.interop.hf import from_hf
 
-        imported = from_hf(found.where)
+        imported = from_hf(found.where, with_tokenizer=tokenizer is None)
     if tokenizer is None:
         return imported
     return replace(imported, tokenizer=given_tokenizer(tokenizer, imported.gpt.config.d_vocab))

@@ -58,14 +58,16 @@ def to_hf(gpt: GPT, tokenizer: Tokenizer | None, folder: str | Path) -> None:
             (unfinished / DEFINITION).write_text(definition, encoding="utf-8")
         for name, content in files.items():
             write_json(unfinished / name, content)
+        (unfinished / WEIGHTS).chmod((unfinished / CONFIG).stat().st_mode)  # safetensors lets the owner alone read it
 
 
-def from_hf(where: str | Path, *, dtype: torch.dtype | None = None) -> Imported:
+def from_hf(where: str | Path, *, dtype: torch.dtype | None = None, with_tokenizer: bool = True) -> Imported:
     """The model in a folder, or of a name on the hub, with its tokenizer where it has one.
 
     Args:
         where: a folder with config.json and safetensors, or a name such as OWNER/MODEL.
         dtype: what to cast the weights to; by default at least fp32, which half precision fits into exactly.
+        with_tokenizer: false to leave out a tokenizer that cannot be read, or is not wanted.
 
     Raises:
         InputError: there is no such folder or model, or its tokenizer cannot be used.
@@ -77,7 +79,7 @@ def from_hf(where: str | Path, *, dtype: torch.dtype | None = None) -> Imported:
         raise CheckpointError(f"{source.spoken} holds no {CONFIG}; give the folder of a Hugging Face model.")
     mapping = read_settings(source.folder / CONFIG)
     config, notes = read_config(mapping)
-    tokenizer, said = tokenizer_from_hf(source.folder, config.d_vocab)
+    tokenizer, said = tokenizer_from_hf(source.folder, config.d_vocab) if with_tokenizer else (None, ())
     tensors = read_weights(source)
     config, changed = _with_biases_as_stored(config, mapping, tensors)
     gpt = gpt_from_hf_state(config, tensors, biasless=_biasless(mapping, config))

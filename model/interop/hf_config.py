@@ -24,7 +24,8 @@ _GPT2_ACTIVATIONS = {
     **{"gelu_new": FFNKind.GELU_TANH, "gelu_pytorch_tanh": FFNKind.GELU_TANH},
     **{"gelu": FFNKind.GELU, "relu": FFNKind.RELU},
 }
-_SHARED = {"norm": Norm.PRE, "attention": AttentionKind.CAUSAL, "qk_norm": False, "skip_connections": True}
+_GPT2_NAMES = {FFNKind.GELU_TANH: "gelu_new", FFNKind.GELU: "gelu", FFNKind.RELU: "relu"}
+_SHARED = {"norm": (Norm.PRE,), "attention": (AttentionKind.CAUSAL,), "qk_norm": (False,), "skip_connections": (True,)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,24 +35,24 @@ class Family:
     name: str
     """Its `model_type`."""
     spoken: str
-    needs: Mapping[str, Any]
+    allows: Mapping[str, tuple[Any, ...]]
     """The choices of our config that it has fields for, by our field names."""
 
 
 LLAMA = Family(
     name="llama",
     spoken="Llama",
-    needs={
+    allows={
         **_SHARED,
-        **{"norm_kind": NormKind.RMSNORM, "ffn": FFNKind.SWIGLU, "positions": Positions.ROPE},
+        **{"norm_kind": (NormKind.RMSNORM,), "ffn": (FFNKind.SWIGLU,), "positions": (Positions.ROPE,)},
     },
 )
 GPT2 = Family(
     name="gpt2",
     spoken="GPT-2",
-    needs={
+    allows={
         **_SHARED,
-        **{"norm_kind": NormKind.LAYERNORM, "ffn": FFNKind.GELU_TANH, "positions": Positions.LEARNED},
+        **{"norm_kind": (NormKind.LAYERNORM,), "ffn": tuple(_GPT2_NAMES), "positions": (Positions.LEARNED,)},
     },
 )
 
@@ -119,9 +120,9 @@ def family_named(fields: Fields) -> Family:
 def _without_counterpart(config: GPTConfig, family: Family) -> list[str]:
     """What `config` would have to be, field by field, to be of a family."""
     wrong = [
-        f"{field}={_said(needed)} (it has {_said(getattr(config, field))})"
-        for field, needed in family.needs.items()
-        if getattr(config, field) != needed
+        f"{field}={'|'.join(map(_said, allowed))} (it has {_said(getattr(config, field))})"
+        for field, allowed in family.allows.items()
+        if getattr(config, field) not in allowed
     ]
     if family is GPT2 and config.kv_heads != config.n_heads:
         wrong.append(f"n_kv_heads={config.n_heads} (it has {config.kv_heads})")
@@ -160,7 +161,7 @@ def _gpt2_fields(config: GPTConfig) -> dict[str, Any]:
         "n_embd": config.d_model,
         "n_inner": config.ffn_width,
         "n_positions": config.n_ctx,
-        "activation_function": "gelu_new",
+        "activation_function": _GPT2_NAMES[config.ffn],
         "layer_norm_epsilon": config.norm_eps,
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,

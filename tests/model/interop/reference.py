@@ -61,10 +61,16 @@ def _gpt2(state: State, settings: Settings, tokens: Tensor) -> Tensor:
         q, k, v = (part.unflatten(-1, (settings["n_head"], -1)) for part in read)
         x = x + conv(f"{at}.attn.c_proj", _attended(q, k, v))
         inner = conv(f"{at}.mlp.c_fc", norm(f"{at}.ln_2", x))
-        bent = 0.5 * inner * (1 + torch.tanh(math.sqrt(2 / math.pi) * (inner + 0.044715 * inner**3)))
-        x = x + conv(f"{at}.mlp.c_proj", bent)
+        x = x + conv(f"{at}.mlp.c_proj", _BENT[settings["activation_function"]](inner))
     head = "transformer.wte" if settings["tie_word_embeddings"] else "lm_head"
     return norm("transformer.ln_f", x) @ state[f"{head}.weight"].T
+
+
+_BENT = {
+    "gelu_new": lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "gelu": lambda x: 0.5 * x * (1 + torch.erf(x / math.sqrt(2))),
+    "relu": lambda x: x * (x > 0),
+}
 
 
 def _attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

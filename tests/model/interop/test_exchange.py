@@ -17,11 +17,12 @@ from safetensors.torch import save_file
 from analyses.report import gathered, write_report
 from analyses.study import run_study
 from interp.periods import deciding_period, trained_periods
-from model import GPT
+from model import GPT, FFNKind
 from model.checkpoint import checkpoint_steps, load_checkpoint, weights_sha256
 from model.errors import CheckpointError, ConfigError, CutawayError, InputError, TrainingError, UnknownNameError
 from model.interop import Imported, exchange
-from model.interop.exchange import import_model, text_of, with_context
+from model.interop.exchange import export_model, import_model, text_of, with_context
+from model.interop.hf import from_hf
 from model.interop.nanogpt import from_nanogpt
 from model.interop.recognise import Kind, recognised
 from model.lab import list_runs, open_run
@@ -113,6 +114,23 @@ def test_no_period_counts_as_trained(work: Path) -> None:
     lab = open_run("nano")
     assert deciding_period(lab) == 12
     assert not trained_periods(lab)
+
+
+def test_a_nanogpt_goes_on_to_hugging_face_and_back(work: Path) -> None:
+    lab = open_run("nano")
+    export_model(lab, "exported")
+    back = from_hf("exported")
+    assert back.gpt.config == lab.config and lab.config.ffn is FFNKind.GELU
+    assert weights_sha256(back.gpt) == lab.weights_sha256
+
+
+def test_a_given_tokenizer_stands_in_for_one_that_cannot_be_read(work: Path) -> None:
+    export_model(open_run("nano"), "exported")
+    Path("exported/tokenizer.json").write_text("{}")
+    with pytest.raises((CheckpointError, InputError), match="tokenizer"):
+        import_model("exported", "runs/again")
+    import_model("exported", "runs/again", tokenizer=CHARS)
+    assert open_run("again").tokenizer.kind == "chars"
 
 
 # --- the context ---
@@ -312,7 +330,7 @@ def test_each_kind_is_opened_by_its_own_reader(work: Path, monkeypatch: pytest.M
 
     def reader(module: str, function: str) -> None:
         fake: Any = ModuleType(f"model.interop.{module}")
-        setattr(fake, function, lambda where: asked.append((function, where)) or own)
+        setattr(fake, function, lambda where, **options: asked.append((function, where)) or own)
         monkeypatch.setitem(__import__("sys").modules, fake.__name__, fake)
 
     reader("hf", "from_hf")

@@ -83,6 +83,11 @@ def test_what_was_exported_comes_back_bit_for_bit(variant: dict[str, Any], tmp_p
         assert file.read_bytes() == (tmp_path / "again" / file.name).read_bytes()
 
 
+def test_whoever_may_read_the_config_may_read_the_weights(tmp_path: Path) -> None:
+    written(tmp_path, **LLAMA)
+    assert len({file.stat().st_mode for file in tmp_path.iterdir()}) == 1
+
+
 @EACH
 def test_without_our_entry_the_function_comes_back(variant: dict[str, Any], tokens: Tensor, tmp_path: Path) -> None:
     gpt = written(tmp_path, **variant)

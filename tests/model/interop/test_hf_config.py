@@ -161,12 +161,12 @@ def test_a_config_is_exported_as_it_is_or_refused_by_each_field_without_counterp
     [
         (
             {},
-            r"a Llama needs ffn=swiglu \(it has gelu\); a GPT-2 needs norm_kind=layernorm \(it has rmsnorm\), ffn=gelu",
+            r"a Llama needs ffn=swiglu \(it has gelu\); a GPT-2 needs norm_kind=layernorm \(it has rmsnorm\), pos",
         ),
         (LLAMA | {"norm": "post"}, r"a Llama needs norm=pre \(it has post\); a GPT-2"),
         (LLAMA | {"qk_norm": True}, r"a Llama needs qk_norm=false \(it has true\);"),
         (LLAMA | {"d_model": 30, "d_head": 8}, r"a Llama needs d_model=30 to divide into n_heads=4;"),
-        (GPT2 | {"ffn": "gelu"}, r"a GPT-2 needs ffn=gelu_tanh \(it has gelu\)"),
+        (GPT2 | {"ffn": "swiglu"}, r"a GPT-2 needs ffn=gelu_tanh\|gelu\|relu \(it has swiglu\)"),
         (GPT2 | {"positions": "alibi"}, r"a GPT-2 needs positions=learned \(it has alibi\)"),
         (GPT2 | {"n_kv_heads": 2, "d_head": 6}, r"n_kv_heads=4 \(it has 2\), d_head=d_model/n_heads \(it has 6\)"),
     ],

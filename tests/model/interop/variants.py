@@ -12,5 +12,7 @@ EXPORTABLE: dict[str, dict[str, Any]] = {
     "llama-biases-wide-heads": LLAMA | {"n_kv_heads": 1, "d_head": 6, "biases": True, "d_ff": 40, "dropout": 0.1},
     "gpt2": GPT2 | {"biases": True},
     "gpt2-biasless": GPT2 | {"dropout": 0.2},
+    "gpt2-erf": GPT2 | {"ffn": "gelu"},
+    "gpt2-relu": GPT2 | {"ffn": "relu", "biases": True},
     "gpt2-untied": GPT2 | {"biases": True, "tie_embeddings": False, "d_ff": 40, "norm_eps": 1e-3},
 }
