@@ -9,7 +9,9 @@ matches key i (it is `hook_post`, for swiglu with its gate), the value v_i (row 
   exist at a time.
 * Values (their section 4): v_i W_U with the final norm folded in, in logits per unit of coefficient before the final
   norm's scale. Only the order of the tokens means something, and it assumes that every layer writes in the basis that
-  the last one reads; where norms stand on the stream (post, deepnorm) the norms of later layers are ignored.
+  the last one reads. Where norms stand on the stream (post, deepnorm), a value passes those of all later layers: their
+  gains and centring are folded in too, their scales are left out, which are positive and so keep the order. Without
+  skip connections no value reaches the logits by itself, and the model is refused.
 
 ReLU has a natural zero. GELU and swiglu have not: there "active" (m > 0) says only on which side the key was passed,
 and the share of prefixes above a tenth of the largest coefficient is the better firing rate. Negative coefficients of
@@ -27,13 +29,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.topk import empty_top, merged_tops, updated_top
-from model.config import AttentionKind, FFNKind
-from model.errors import InputError
+from model.config import SUM_NORMS, AttentionKind, FFNKind
+from model.errors import InputError, NotAdditiveError
 from model.sites import Tap
 
 if TYPE_CHECKING:
     from model.config import GPTConfig
     from model.gpt import GPT
+    from model.norms import NormLayer
 
 N_BINS = 65
 """Bins of the coefficient histogram: one for everything below 2^-10 (zero and negative too), then four to an octave."""
@@ -72,6 +75,11 @@ def require_memories(config: GPTConfig) -> None:
         raise InputError(
             "attention=bidirectional lets a coefficient depend on later tokens, so no prefix fires it; "
             "FFN memories are studied in causal models."
+        )
+    if not config.skip_connections:
+        raise NotAdditiveError(
+            "skip_connections=false lets a value reach the logits only through later layers, so it promotes no token "
+            "by itself; study FFN memories in a model with skip connections."
         )
 
 
@@ -165,18 +173,27 @@ def value_scores(
 ) -> Float[Tensor, "memory d_vocab"]:
     """What each value of a layer adds to each token's logit, per unit of coefficient and of final-norm scale.
 
-    An output norm (sandwich, reordered) enters with its gain and its centring, not with its scale. `memories` are some
-    of the layer's, where all their scores are too many at once; `unembed`, the model's `folded_unembed()`, spares
-    folding it again for each of them.
+    The norms that a value passes on its way (an output norm; all later ones on the stream) enter with their gains and
+    centring, not with their scales. `memories` are some of the layer's, where all their scores are too many at once;
+    `unembed`, the model's `folded_unembed()`, spares folding it again for each of them.
     """
-    ffn, output_norm = gpt.layers[layer].mlp, gpt.layers[layer].ln2_post
+    ffn = gpt.layers[layer].mlp
     if ffn is None:
         raise InputError("This model is attention-only (ffn=none), so it has no FFN memories; study one with an FFN.")
     written = ffn.W_out[memories].contiguous()
-    if output_norm is not None:
-        written = (written - written.mean(-1, keepdim=True) if output_norm.centres else written) * output_norm.w
+    for norm in _norms_passed(gpt, layer):
+        written = (written - written.mean(-1, keepdim=True) if norm.centres else written) * norm.w
     unembed = gpt.folded_unembed() if unembed is None else unembed
     return (written.float() @ unembed.float()).cpu()
+
+
+def _norms_passed(gpt: GPT, layer: int) -> list[NormLayer]:
+    """The norms between what the FFN of a layer writes and the final norm, which the unembedding has folded in."""
+    block = gpt.layers[layer]
+    if gpt.config.norm not in SUM_NORMS:
+        return [] if block.ln2_post is None else [block.ln2_post]
+    later = [norm for after in gpt.layers[layer + 1 :] for norm in (after.ln1, after.ln2)]
+    return [norm for norm in (block.ln2, *later) if norm is not None and norm is not gpt.final_norm]
 
 
 def fitting_memories(n_memories: int, d_vocab: int) -> list[slice]:

@@ -20,7 +20,7 @@ from interp.memories import (
     value_scores,
 )
 from interp.topk import positions_of, values_of
-from model.errors import InputError
+from model.errors import InputError, NotAdditiveError
 from tests import planted
 
 
@@ -148,6 +148,38 @@ def test_a_large_model_streams_fewer_windows_at_once(make_gpt) -> None:
     assert fitting_windows(small, small.n_ctx, 64) == 64
     large = small.varied(d_ff=1536)
     assert [fitting_windows(large, n_pos, 64) for n_pos in (64, 2048, 10**6)] == [64, 7, 1]
+
+
+@pytest.mark.parametrize("norm_kind", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize("norm", ["pre", "post", "deepnorm"])
+def test_scores_of_early_values_are_their_direct_effect_through_every_norm_on_the_way(
+    make_gpt, tokens: Tensor, norm: str, norm_kind: str
+) -> None:
+    """What later sublayers write is held, and the scales of the norms passed: left is the value's own way.
+
+    Under deepnorm each sum on the way multiplies the stream by alpha, which the scores leave out.
+    """
+    gpt = make_gpt(norm=norm, norm_kind=norm_kind, ffn="relu", n_layers=3).double()
+    clean, cache = gpt.run_with_cache(tokens)
+    on_stream = ["blocks.0.ln2", *(f"blocks.{layer}.{ln}" for layer in (1, 2) for ln in ("ln1", "ln2"))]
+    passed = [f"{name}.hook_scale" for name in (["ln_final"] if norm == "pre" else on_stream)]
+    later = [f"blocks.{layer}.hook_{out}" for layer in (1, 2) for out in ("attn_out", "mlp_out")]
+    held = [(name, lambda _, hook: cache[hook.name]) for name in (*passed, *later)]
+    alpha = (2 * 3) ** 0.25 if norm == "deepnorm" else 1.0
+    scale = torch.stack([cache[name] for name in passed]).prod(0) / alpha ** (len(passed) - 1)
+    scores = value_scores(gpt, 0).double()
+    for memory in (0, 31):
+
+        def one_more(coefficients: Tensor, hook, memory: int = memory) -> None:
+            coefficients[:, :, memory] += 1.0
+
+        moved = gpt.run_with_hooks(tokens, [("blocks.0.mlp.hook_post", one_more), *held]) - clean
+        torch.testing.assert_close(moved * scale, scores[memory].expand_as(moved), rtol=1e-4, atol=1e-5)
+
+
+def test_without_skip_connections_no_value_promotes_a_token_by_itself(make_gpt) -> None:
+    with pytest.raises(NotAdditiveError, match="skip_connections=false lets a value reach the logits only through"):
+        require_memories(make_gpt(skip_connections=False).config)
 
 
 def test_models_without_memories_or_prefixes_are_refused(make_gpt) -> None:
