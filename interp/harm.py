@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.ablation import Edits, Means, hooks_for
-from interp.outcomes import Outcome, fitting_batch
+from interp.outcomes import Outcome, fitting_batch, token_losses
 from interp.places import Intervention, Place, resolve_places
 from interp.requirements import require_deterministic, require_next_token
 from model.sites import Tap
@@ -105,4 +105,5 @@ def _resume(
 
 
 def _outcomes(logits: Tensor, batch: Tensor, outcomes: Sequence[Outcome]) -> Float[Tensor, "sequence outcome"]:
-    return torch.stack([outcome.of_logits(logits, batch) for outcome in outcomes], dim=1).double().cpu()
+    losses = token_losses(logits, batch)
+    return torch.stack([outcome.of_losses(losses, batch) for outcome in outcomes], dim=1).double().cpu()
