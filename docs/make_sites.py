@@ -38,14 +38,18 @@ _DIFFERENCES = """
 
 Names and shapes are TransformerLens's. What differs:
 
-* `hook_normalized` is x / scale for both kinds of norm; `hook_out`, which is ours, is after gain and bias.
-  TransformerLens's LayerNorm has its `hook_normalized` after gain and bias.
+* `hook_normalized` is x / scale for both kinds of norm, and `hook_out` is after gain and bias, as in TransformerLens 4.
+  Up to version 3 its LayerNorm had `hook_normalized` after gain and bias.
 * `hook_scale` is the divisor, sqrt(mean square + eps), for both kinds of norm.
+* An edit of `hook_resid_mid` goes on in the stream. In TransformerLens 4's native model it reaches the FFN alone, which
+  is `hook_mlp_in` here.
 * `post`, `deepnorm`, `sandwich`, `reordered` and `scaled` are placements of their own, with the places above; nothing
   is folded, and a norm placement is never accepted and then ignored.
 * `hook_result`, the split inputs and `hook_mlp_in` need no flag: they exist when they are asked for.
 * With grouped heads, k, v and their inputs have n_kv_heads heads.
 * A name that a model does not have is an error that lists the nearest ones; so is a filter that matches nothing.
+
+How a model opens there, and what was measured: [transformerlens.md](transformerlens.md).
 """
 
 

@@ -1,10 +1,10 @@
-"""Our rotary RMSNorm model computes what TransformerLens's native one computes: logits, and the hooks that it gets
-right.
+"""Our model computes what TransformerLens's native one computes: logits, and the hooks that it gets right.
 
-TransformerLens 4.3's native model rotates neighbouring dimensions; ours rotates the two halves, so queries and keys
-go over with their dimensions interleaved, and are compared after putting them back. Its `hook_attn_scores` is the
-pattern again, and it has no rotated queries or results: left out, and the last test says so of this version. The
-library is imported where it is used: `make test-slow` installs it, and collecting the tests does not need it.
+Rotary with RMSNorm, and GPT-2's learned positions with LayerNorm. TransformerLens 4.3's native model rotates
+neighbouring dimensions; ours rotates the two halves, so queries and keys go over with their dimensions interleaved, and
+are compared after putting them back. Its `hook_attn_scores` is the pattern again, and it has no rotated queries or
+results: left out, and the last test says so of this version. The library is imported where it is used: `make test-slow`
+installs it, and collecting the tests does not need it.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"ffn": "swiglu"},
     {"n_kv_heads": 2},
     {"biases": True, "ffn": "gelu_tanh", "tie_embeddings": False},
+    {"norm_kind": "layernorm", "positions": "learned", "biases": True, "ffn": "gelu_tanh"},
 ]
 
 
@@ -46,14 +47,15 @@ def theirs_with_our_weights(gpt: GPT):
 
     config = gpt.config
     sizes = {each: getattr(config, each) for each in ("n_layers", "n_heads", "d_model", "n_ctx", "d_head", "d_vocab")}
+    rotary = {"positional_embedding_type": "rotary", "rotary_base": int(config.rope_base), "rotary_dim": config.d_head}
     activation = {"gelu": "gelu", "gelu_tanh": "gelu_new", "swiglu": "silu"}[config.ffn]
     bridge = TransformerBridge.boot_native(
         TransformerBridgeConfig(
             **sizes,
             **{"d_mlp": config.d_ff, "act_fn": activation, "gated_mlp": config.ffn == "swiglu"},
-            **{"n_key_value_heads": config.n_kv_heads, "normalization_type": "RMS", "eps": config.norm_eps},
-            **{"positional_embedding_type": "rotary", "rotary_base": int(config.rope_base)},
-            **{"rotary_dim": config.d_head, "init_weights": False},
+            **{"n_key_value_heads": config.n_kv_heads, "eps": config.norm_eps, "init_weights": False},
+            **{"normalization_type": "RMS" if config.norm_kind == "rmsnorm" else "LN"},
+            **(rotary if config.positions == "rope" else {"positional_embedding_type": "standard"}),
         )
     )
     state = bridge.state_dict()  # shares memory with the parameters
@@ -69,15 +71,18 @@ def theirs_with_our_weights(gpt: GPT):
 
 def weights_in_their_layout(gpt: GPT) -> dict[str, Tensor]:
     linears = {"unembed": gpt.unembed}
-    weights = {"embed.weight": gpt.embed.weight, "ln_final.weight": gpt.ln_final.w}
+    weights, norms = {"embed.weight": gpt.embed.weight}, {"ln_final": gpt.ln_final}
+    weights |= {} if gpt.pos_embed is None else {"pos_embed.weight": gpt.pos_embed.weight}
     for layer, block in enumerate(gpt.layers):
         at, attn, mlp = f"blocks.{layer}", block.attn, block.mlp
         linears |= {f"{at}.attn.{name}": getattr(attn, f"{name}_proj") for name in "qkvo"}
         linears |= {f"{at}.mlp.in": mlp.in_proj, f"{at}.mlp.out": mlp.out_proj}
         linears |= {} if mlp.gate_proj is None else {f"{at}.mlp.gate": mlp.gate_proj}
-        weights |= {f"{at}.ln1.weight": block.ln1.w, f"{at}.ln2.weight": block.ln2.w}
+        norms |= {f"{at}.ln1": block.ln1, f"{at}.ln2": block.ln2}
+    for name, norm in norms.items():
+        weights |= {f"{name}.weight": norm.w} if norm.b is None else {f"{name}.weight": norm.w, f"{name}.bias": norm.b}
     for name, linear in linears.items():
-        rotated = name.endswith((".q", ".k"))
+        rotated = name.endswith((".q", ".k")) and gpt.config.positions == "rope"
         weights[f"{name}.weight"] = interleaved(linear.weight, gpt) if rotated else linear.weight
         if linear.bias is not None:
             weights[f"{name}.bias"] = interleaved(linear.bias, gpt) if rotated else linear.bias
@@ -98,14 +103,15 @@ def ours_again(heads: Tensor) -> Tensor:
 def test_logits_and_hooks_agree_with_transformer_lens(variant: dict[str, Any], tokens: Tensor) -> None:
     gpt = make_gpt_with(n_layers=3, **variant)
     bridge = theirs_with_our_weights(gpt)
-    gated = ("mlp.hook_pre_linear",) if gpt.config.ffn == "swiglu" else ()
-    names = [*OUTSIDE, *(f"blocks.{layer}.{hook}" for layer in range(3) for hook in (*IN_A_LAYER, *gated))]
+    rotary, gated = gpt.config.positions == "rope", ("mlp.hook_pre_linear",) if gpt.config.ffn == "swiglu" else ()
+    outside = OUTSIDE if rotary else (*OUTSIDE, "hook_pos_embed")
+    names = [*outside, *(f"blocks.{layer}.{hook}" for layer in range(3) for hook in (*IN_A_LAYER, *gated))]
     with torch.no_grad():
         logits, cache = gpt.run_with_cache(tokens)
         expected, theirs = bridge.run_with_cache(tokens)
     torch.testing.assert_close(logits, expected, rtol=TOLERANCE, atol=TOLERANCE)
     for name in names:
-        held = ours_again(theirs[name]) if name.endswith(("hook_q", "hook_k")) else theirs[name]
+        held = ours_again(theirs[name]) if rotary and name.endswith(("hook_q", "hook_k")) else theirs[name]
         assert held.shape == cache[name].shape, name
         torch.testing.assert_close(cache[name], held, rtol=TOLERANCE, atol=TOLERANCE, msg=name)
 
