@@ -106,24 +106,17 @@ class Attention(nn.Module):
     ) -> tuple[Heads, KeyValueHeads, KeyValueHeads]:
         """Queries, keys and values, from the shared normed stream or from each head's own edited copy of it."""
         shared = norm(x, call)
-        watched = self.hook_attn_in.wanted(call)
-        per_head = self.hook_attn_in.beside(_copies(x, self.n_heads), call) if watched else None
+        per_head = _own_copies(self.hook_attn_in, x, None, self.n_heads, call)
         grouped = None if per_head is None else per_head.unflatten(2, (self.n_kv_heads, -1)).mean(3)
         # Under grouped heads a key belongs to several heads: it reads the mean of their copies of the stream.
-
-        def project(point: HookPoint, linear: nn.Linear, own: Tensor | None, n_heads: int) -> Tensor:
-            if point.wanted(call):
-                edited = point.beside(_copies(x, n_heads) if own is None else own, call)
-                own = own if edited is None else edited
-            if own is None:
-                return linear(shared).unflatten(-1, (n_heads, self.d_head))
+        own_q = _own_copies(self.hook_q_input, x, per_head, self.n_heads, call)
+        own_k = _own_copies(self.hook_k_input, x, grouped, self.n_kv_heads, call)
+        own_v = _own_copies(self.hook_v_input, x, grouped, self.n_kv_heads, call)
+        if own_q is not None or own_k is not None or own_v is not None:
             self._refuse_edited_norm(norm, call)
-            heads = torch.einsum("bphd,hde->bphe", norm(own, None), _by_head(linear.weight, n_heads))
-            return heads if linear.bias is None else heads + linear.bias.view(n_heads, self.d_head)
-
-        q = project(self.hook_q_input, self.q_proj, per_head, self.n_heads)
-        k = project(self.hook_k_input, self.k_proj, grouped, self.n_kv_heads)
-        v = project(self.hook_v_input, self.v_proj, grouped, self.n_kv_heads)
+        q = _projected(self.q_proj, shared if own_q is None else norm(own_q, None), self.n_heads)
+        k = _projected(self.k_proj, shared if own_k is None else norm(own_k, None), self.n_kv_heads)
+        v = _projected(self.v_proj, shared if own_v is None else norm(own_v, None), self.n_kv_heads)
         if self.q_gain is not None and self.k_gain is not None:
             q = F.rms_norm(q, self.q_gain.shape, self.q_gain, self.norm_eps)
             k = F.rms_norm(k, self.k_gain.shape, self.k_gain, self.norm_eps)
@@ -242,6 +235,22 @@ def _by_head(weight: Float[Tensor, "head_x_d_head d_model"], n_heads: int) -> Fl
 def _copies(x: Stream, n_heads: int) -> Float[Tensor, "batch pos head d_model"]:
     """The stream once per head, without using memory for it."""
     return x.unsqueeze(2).expand(-1, -1, n_heads, -1)
+
+
+def _own_copies(point: HookPoint, x: Stream, edited: Tensor | None, n_heads: int, call: Call | None) -> Tensor | None:
+    """Each head's own copy of the stream, where an edit made it one: [batch, pos, head, d_model]; else None."""
+    if not point.wanted(call):
+        return edited
+    visited = point.beside(_copies(x, n_heads) if edited is None else edited, call)
+    return edited if visited is None else visited
+
+
+def _projected(linear: nn.Linear, read: Tensor, n_heads: int) -> Tensor:
+    """What heads make of the stream they share, [batch, pos, d_model], or of their own, [batch, pos, head, d_model]."""
+    if read.ndim == 3:
+        return linear(read).unflatten(-1, (n_heads, -1))
+    heads = torch.einsum("bphd,hde->bphe", read, _by_head(linear.weight, n_heads))
+    return heads if linear.bias is None else heads + linear.bias.view(n_heads, -1)
 
 
 def _masked(scores: Tensor, visible: Tensor | None, value: float) -> Tensor:
