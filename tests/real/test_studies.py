@@ -1,0 +1,75 @@
+"""The four studies on the real model, imported as a run, with small settings and within stated time and memory."""
+
+from __future__ import annotations
+
+import resource
+import time
+from pathlib import Path
+
+import pytest
+
+from analyses import attention_patterns, head_ablation
+from analyses.study import SavedResult, run_study, untold
+from model.interop.exchange import import_model, text_of
+from model.lab import open_run
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(3600), pytest.mark.filterwarnings("ignore")]
+
+SETTINGS = {
+    "attention-patterns": ("n_sequences=4", "n_text=4", "periods=16", "n_resamples=200"),
+    "head-ablation": ("n_sequences=2", "n_controls=2", "period=12"),
+    "ffn-memories": ("n_tokens=2048", "n_triggers=5", "n_permutations=100"),
+    "gradient-flow": ("n_sequences=4", "n_groups=2", "initialization=false"),
+}
+MINUTES, GIGABYTES = 30, 6.0
+
+
+@pytest.fixture(scope="module")
+def answers(gguf_file: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, SavedResult]:
+    run = import_model(gguf_file, tmp_path_factory.mktemp("runs") / "smollm2", data=text_of(["stdlib"]), n_ctx=32)
+    began = time.monotonic()
+    answers = {study: run_study(study, run, settings) for study, settings in SETTINGS.items()}
+    assert time.monotonic() - began < MINUTES * 60
+    return answers
+
+
+def test_they_fit_into_the_memory_of_a_small_machine(answers: dict[str, SavedResult]) -> None:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    assert peak < GIGABYTES
+
+
+def test_each_says_that_nothing_is_known_of_the_training(answers: dict[str, SavedResult]) -> None:
+    for saved in answers.values():
+        said = untold(saved)
+        assert said is not None
+        assert "smollm2 was imported from the GGUF file" in said
+        assert "nothing is on record of how it was trained" in said
+    patterns, gradients = answers["attention-patterns"].result, answers["gradient-flow"].result
+    assert patterns.at_step_zero is None
+    assert patterns.trained_periods is None
+    assert gradients.run is None
+    assert gradients.checkpoint.initial is None
+    assert answers["ffn-memories"].result.initial is None
+
+
+def test_induction_heads_are_found_and_the_model_copies(answers: dict[str, SavedResult]) -> None:
+    patterns, ablations = answers["attention-patterns"].result, answers["head-ablation"].result
+    heads = attention_patterns.found_heads(patterns, attention_patterns.Kind.INDUCTION)
+    assert {(18, 6), (17, 4)} <= set(heads)
+    assert ablations.copying.mean > 3
+    assert head_ablation.findings(ablations)
+
+
+def test_memories_are_replayed_to_their_coefficients(answers: dict[str, SavedResult]) -> None:
+    result = answers["ffn-memories"].result
+    assert result.n_replayed >= 30 * 16
+    assert result.replay_error < 1e-2
+    assert len(result.reading.summary.layers) == 30
+
+
+def test_the_run_is_the_model_with_a_shorter_context(answers: dict[str, SavedResult]) -> None:
+    lab = open_run(answers["head-ablation"].path.parents[2])
+    assert lab.step == 1, "the file says no step, and step 0 would mean untrained"
+    assert lab.config.n_ctx == 32
+    assert lab.config.n_params == 134_515_008
+    assert lab.imported_from is not None
