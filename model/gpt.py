@@ -40,6 +40,19 @@ Logits = Float[Tensor, "batch pos d_vocab"]
 NamesFilter = str | Site | Sequence[str | Site] | Callable[[str], bool] | None
 
 
+_ELSEWHERE = {
+    "cfg": "gpt.config",
+    "tokenizer": "lab.tokenizer, of lab = open_run(...)",
+    "to_tokens": "lab.tokens(text), of lab = open_run(...)",
+    "to_str_tokens": "lab.str_tokens(tokens), of lab = open_run(...)",
+    "to_string": "lab.text(tokens), of lab = open_run(...)",
+    "hook_dict": "gpt.named_sites()",
+    "add_perma_hook": "gpt.add_hook(name, f), which stays until gpt.reset_hooks()",
+    "fold_layer_norm": "gpt.folded_unembed(), which leaves the weights alone",
+}
+"""Where to find what users of TransformerLens know by another name."""
+
+
 class Embedding(nn.Embedding):
     """A table of vectors that waits for `init_weights`."""
 
@@ -83,6 +96,15 @@ class GPT(Weights):
         super()._apply(fn, recurse)
         self.tie_weights()
         return self
+
+    def __getattr__(self, name: str) -> Any:
+        """Parts of the module; a name out of other toolkits is answered with ours."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name not in _ELSEWHERE:
+                raise
+            raise AttributeError(f"a GPT has no {name}; what you look for is {_ELSEWHERE[name]}.") from None
 
     @property
     def layers(self) -> list[Block]:

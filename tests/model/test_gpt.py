@@ -240,3 +240,11 @@ def test_two_threads_never_meet_each_others_hooks(tiny: GPT, tokens: Tensor) -> 
     thread.join(60)
     assert torch.equal(seen["other"], clean)
     assert not torch.equal(seen["mine"], clean)
+
+
+def test_a_name_out_of_another_toolkit_is_answered_with_ours(tiny: GPT) -> None:
+    with pytest.raises(AttributeError, match=r"a GPT has no cfg; what you look for is gpt\.config\."):
+        _ = tiny.cfg
+    assert not hasattr(tiny, "to_tokens")
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = tiny.nonsense
