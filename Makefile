@@ -75,8 +75,9 @@ fmt: $(VENV)/.dev  ## let ruff format and fix
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-bench: $(VENV)/.dev  ## attention paths, hooks, and a plain module, side by side
+bench: $(VENV)/.dev  ## attention paths, hooks, a plain module, and cached decoding, side by side
 	$(BIN)/python -m bench.attention_and_hooks $(ARGS)
+	$(BIN)/python -m bench.decoding
 
 docs: $(VENV)/.dev  ## rewrite the generated pages (docs/sites.md)
 	$(BIN)/python -m docs.make_sites

@@ -1,4 +1,4 @@
-"""Timing things side by side, fairly: the same inputs, interleaved rounds, medians, and the spread beside them."""
+"""Timing things side by side, fairly: the same inputs, interleaved rounds, medians, minima, the spread beside them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESULTS = Path(__file__).with_name("results")
 def milliseconds(
     cases: Mapping[str, Callable[[], Any]], *, rounds: int, warm_up: int = 2
 ) -> dict[str, dict[str, float]]:
-    """Median, lower and upper quartile of each case's wall time in ms.
+    """Median, lower and upper quartile and minimum of each case's wall time in ms.
 
     Every round runs all cases once, so that a machine that is busy for a while is busy for all of them.
     """
@@ -40,16 +40,16 @@ def _now() -> float:
 
 def _summary(times: list[float]) -> dict[str, float]:
     low, median, high = statistics.quantiles(times, n=4)
-    return {"median": median, "low": low, "high": high, "rounds": len(times)}
+    return {"median": median, "low": low, "high": high, "least": min(times), "rounds": len(times)}
 
 
-def print_table(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
-    """One line for each case: median, quartiles, and how many times the first case it takes."""
-    base = next(iter(rows.values()))["median"]
+def print_table(title: str, rows: Mapping[str, Mapping[str, float]], *, by: str = "median") -> None:
+    """One line for each case: median or another number, quartiles, and how many times the first case it takes."""
+    base = next(iter(rows.values()))[by]
     print(f"\n{title}\n{'':<34}{'ms':>9}{'quartiles':>20}{'x':>8}")
     for name, row in rows.items():
         spread = f"{row['low']:.2f} to {row['high']:.2f}"
-        print(f"{name:<34}{row['median']:>9.2f}{spread:>20}{row['median'] / base:>8.2f}")
+        print(f"{name:<34}{row[by]:>9.2f}{spread:>20}{row[by] / base:>8.2f}")
 
 
 def write_results(name: str, tables: Mapping[str, Any]) -> Path:

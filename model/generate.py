@@ -50,13 +50,14 @@ def generate(
     _check(gpt, tokens, max_new_tokens, temperature, top_k, top_p)
     mask = _mask_of_all(tokens, attention_mask, max_new_tokens)
     generator = torch.Generator(device=tokens.device).manual_seed(seed)
-    cache = KeyValueCache(gpt.config, len(tokens), device=gpt.device, dtype=gpt.dtype) if use_kv_cache else None
-    n_given = tokens.shape[1]
     text = F.pad(tokens.long(), (0, max_new_tokens))
-    for end in range(n_given, text.shape[1]):
-        start = 0 if cache is None else cache.length
-        logits = gpt.unchecked(text[:, start:end], None if mask is None else mask[:, :end], kv_cache=cache)[:, -1]
-        text[:, end] = _sample(logits, temperature, top_k, top_p, generator)
+    # What hooks see may be kept and differentiated later; where nobody looks, inference mode is cheaper.
+    with torch.inference_mode(mode=not gpt.hooked):
+        cache = KeyValueCache(gpt.config, len(tokens), device=gpt.device, dtype=gpt.dtype) if use_kv_cache else None
+        for end in range(tokens.shape[1], text.shape[1]):
+            start = 0 if cache is None else cache.length
+            logits = gpt.unchecked(text[:, start:end], None if mask is None else mask[:, :end], kv_cache=cache)
+            text[:, end] = _sample(logits[:, -1], temperature, top_k, top_p, generator)
     return text
 
 

@@ -336,6 +336,11 @@ class GPT(Weights):
             raise InputError(f'direction="{direction}" is neither "fwd" nor "bwd".')
         self._lasting += [(name, function, direction == "fwd") for name, function in self._named([(name, function)])]
 
+    @property
+    def hooked(self) -> bool:
+        """Whether hooks are in force here, lasting ones or those of an open `with`."""
+        return bool(self._lasting or scopes_of(self))
+
     def reset_hooks(self) -> None:
         """Remove what `add_hook` added."""
         self._lasting.clear()
