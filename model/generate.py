@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from model.gpt import GPT
 
 
-@torch.no_grad()
 def generate(
     gpt: GPT,
     tokens: Int[Tensor, "batch pos"],
@@ -32,7 +31,7 @@ def generate(
     top_p: float | None = None,
     seed: int = 0,
     use_kv_cache: bool = True,
-    attention_mask: Bool[Tensor, "batch pos"] | None = None,
+    attention_mask: Tensor | None = None,
 ) -> Int[Tensor, "batch all_pos"]:
     """The tokens with `max_new_tokens` more.
 
@@ -45,14 +44,14 @@ def generate(
         top_p: sample among the fewest tokens that together have this probability.
         seed: names the random numbers; the same seed gives the same text.
         use_kv_cache: compute one position a step instead of all; the same tokens, faster.
-        attention_mask: true for tokens, false for the padding of shorter prompts (left).
+        attention_mask: [batch, pos], true for tokens, false for the padding of shorter prompts (left).
     """
     _check(gpt, tokens, max_new_tokens, temperature, top_k, top_p)
     mask = _mask_of_all(tokens, attention_mask, max_new_tokens)
     generator = torch.Generator(device=tokens.device).manual_seed(seed)
     text = F.pad(tokens.long(), (0, max_new_tokens))
     # What hooks see may be kept and differentiated later; where nobody looks, inference mode is cheaper.
-    with torch.inference_mode(mode=not gpt.hooked):
+    with torch.no_grad() if gpt.hooked else torch.inference_mode():
         cache = KeyValueCache(gpt.config, len(tokens), device=gpt.device, dtype=gpt.dtype) if use_kv_cache else None
         for end in range(tokens.shape[1], text.shape[1]):
             start = 0 if cache is None else cache.length

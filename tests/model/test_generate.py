@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from model import GPT, Hook, KeyValueCache
+from model import GPT, GPTConfig, Hook, KeyValueCache, Positions
 from model.errors import InputError
+from model.positions import Rotation
 from tests.model.variants import PLACEMENTS, POSITIONS, name_of
 
 MakeGPT = Callable[..., GPT]
 VARIANTS = [*PLACEMENTS[::2], *POSITIONS, {"n_kv_heads": 2, "qk_norm": True}, {"ffn": "swiglu"}]
+
+
+RAGGED = torch.tensor([0, 2, 4])[:, None] <= torch.arange(12)
+"""Three prompts, padded on the left."""
 
 
 def cache_for(gpt: GPT, n_batch: int) -> KeyValueCache:
@@ -34,10 +40,36 @@ def decoded(gpt: GPT, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
 @pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
 def test_cached_decoding_equals_the_full_pass(make_gpt: MakeGPT, tokens: Tensor, variant: dict[str, Any]) -> None:
     gpt = make_gpt(**variant)
-    torch.testing.assert_close(decoded(gpt, tokens), gpt(tokens), rtol=1e-4, atol=1e-4)
-    mask = torch.tensor([0, 2, 4])[:, None] <= torch.arange(12)  # ragged, left-padded
-    expected = gpt(tokens, mask)
-    torch.testing.assert_close(decoded(gpt, tokens, mask)[mask], expected[mask], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(decoded(gpt, tokens), gpt(tokens), rtol=1e-5, atol=1e-5)
+    expected = gpt(tokens, RAGGED)
+    torch.testing.assert_close(decoded(gpt, tokens, RAGGED)[RAGGED], expected[RAGGED], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("positions", Positions)
+@pytest.mark.parametrize("explicit", [False, True], ids=["fused", "explicit"])
+@pytest.mark.parametrize("mask", [None, RAGGED], ids=["whole", "padded"])
+def test_several_positions_after_a_past_see_it_and_not_each_other_s_future(
+    make_gpt: MakeGPT, tokens: Tensor, positions: Positions, mask: Tensor | None, *, explicit: bool
+) -> None:
+    """The mask is given once, with the prompt: the cache remembers it."""
+    gpt = make_gpt(positions=positions)
+    cache = cache_for(gpt, 3)
+    real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
+    with torch.no_grad(), gpt.explicit_attention() if explicit else nullcontext():
+        parts = [gpt(tokens[:, :5], None if mask is None else mask[:, :5], kv_cache=cache)]
+        parts += [gpt(tokens[:, start:end], kv_cache=cache) for start, end in ((5, 8), (8, 9), (9, 12))]
+        torch.testing.assert_close(torch.cat(parts, dim=1)[real], gpt(tokens, mask)[real], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_rotations_looked_up_are_those_computed(dtype: torch.dtype) -> None:
+    positions = torch.tensor([[-1, 0, 1, 511], [3, 2, 300, 7]])
+    config = GPTConfig(n_layers=1, n_heads=1, d_model=16, n_ctx=512, d_vocab=5)
+    found = KeyValueCache(config, 2, device=torch.device("cpu"), dtype=dtype).rotation(positions)
+    expected = Rotation.of(positions, 16, 10_000.0, dtype)
+    assert found is not None
+    assert torch.equal(found.cos, expected.cos)
+    assert torch.equal(found.sin, expected.sin)
 
 
 def test_cached_decoding_equals_the_full_pass_under_hooks_that_go_by_position(
@@ -83,6 +115,26 @@ def test_a_seed_names_the_text(tiny: GPT, tokens: Tensor) -> None:
     assert not torch.equal(first, tiny.generate(tokens, max_new_tokens=8, temperature=5.0, seed=2))
 
 
+def test_sampling_draws_what_torch_draws(tiny: GPT, tokens: Tensor) -> None:
+    text = tiny.generate(tokens, max_new_tokens=6, temperature=1.3, seed=4)
+    generator = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for end in range(12, 18):
+            probabilities = (tiny(text[:, :end])[:, -1] / 1.3).softmax(-1)
+            assert torch.equal(text[:, end], torch.multinomial(probabilities, 1, generator=generator)[:, 0])
+
+
+def test_what_is_generated_and_what_hooks_saw_can_be_learned_from(tiny: GPT, tokens: Tensor) -> None:
+    tiny.loss(tiny.generate(tokens, max_new_tokens=3)).backward()
+    seen: list[Tensor] = []
+    with tiny.hooks([("blocks.1.hook_resid_post", lambda x, hook: seen.append(x))]):
+        text = tiny.generate(tokens, max_new_tokens=3)
+    probe = torch.nn.Linear(32, 1)
+    probe(torch.cat(seen, dim=1)).sum().backward()
+    assert probe.weight.grad is not None
+    tiny.loss(text).backward()
+
+
 def test_top_k_and_top_p_keep_the_likeliest(tiny: GPT, tokens: Tensor) -> None:
     greedy = tiny.generate(tokens, max_new_tokens=5, temperature=0.0)
     assert torch.equal(greedy, tiny.generate(tokens, max_new_tokens=5, top_k=1))
@@ -98,6 +150,7 @@ def test_top_k_and_top_p_keep_the_likeliest(tiny: GPT, tokens: Tensor) -> None:
         ({"top_k": 51}, "top_k=51 is outside 1 to d_vocab=50"),
         ({"top_p": 0.0}, "top_p=0.0 is not a probability"),
         ({"attention_mask": torch.arange(12).expand(3, -1) < 10}, "pad shorter prompts on the left"),
+        ({"attention_mask": torch.ones(3, 11)}, r"shape \(3, 11\); it must cover the prompts, \(3, 12\)"),
     ],
 )
 def test_what_cannot_be_generated_is_said(tiny: GPT, tokens: Tensor, options: dict[str, Any], sentence: str) -> None:
