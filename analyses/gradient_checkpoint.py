@@ -7,7 +7,7 @@ of norms is. The norms themselves are of the gradient over all rows together.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.checkpoints import first_checkpoint
-from interp.gradients import MATRICES, GradientNorms, gradient_norms
+from interp.gradients import MATRICES, gradient_norms, stream_gradient_norms
 from interp.stats import Interval, over_seeds
 from model.gpt import GPT
 from model.lab import Lab
@@ -103,7 +103,7 @@ def measured_checkpoint(lab: Lab, *, n_sequences: int, n_groups: int) -> Checkpo
 
 def _measured(gpt: GPT, step: int, rows: Tensor, n_groups: int) -> StepGradients:
     whole = gradient_norms(gpt, rows)
-    groups = [gradient_norms(gpt, group) for group in rows.chunk(n_groups)]
+    groups = [stream_gradient_norms(gpt, group) for group in rows.chunk(n_groups)]
     names = [f"L{i}.{matrix}" for i in range(gpt.config.n_layers) for matrix in MATRICES]
     names = [name for name in names if name in whole.parameters]
     return StepGradients(
@@ -118,8 +118,8 @@ def _measured(gpt: GPT, step: int, rows: Tensor, n_groups: int) -> StepGradients
     )
 
 
-def _bottom_to_top(norms: GradientNorms) -> float:
-    places: Sequence[float] = list(norms.stream.values())
+def _bottom_to_top(norms: Mapping[str, float]) -> float:
+    places = list(norms.values())
     return math.log(places[0] / places[-1]) if places[0] > 0 and places[-1] > 0 else math.nan
 
 

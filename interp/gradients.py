@@ -76,13 +76,8 @@ def gradient_norms(gpt: GPT, tokens: Int[Tensor, "batch pos"], *, batch_size: in
     All rows go through the model at once where their activations fit into a gigabyte, else as many as do; `batch_size`
     says how many instead. The gradient is the same, summed in another order.
     """
-    require_deterministic(gpt)
-    found: _Gradient | None = None
-    for rows in tokens.split(batch_size or fitting_rows(gpt.config, tokens.shape[1])):
-        part = _gradient(gpt, rows.to(gpt.device), len(rows) / len(tokens))
-        found = part if found is None else found.plus(part)
-    if found is None:
-        raise InputError("A gradient takes at least one sequence; give tokens [batch, pos] with some.")
+    members = [parameter for group in gpt.parameter_groups().values() for _, parameter in group]
+    found = _whole_gradient(gpt, tokens, members, batch_size)
     squares = iter([0.0 if gradient is None else _sum_of_squares(gradient) for gradient in found.parameters])
     n_predicted = tokens.shape[0] * (tokens.shape[1] - 1)
     size = tokens.numel() * gpt.config.d_model
@@ -96,6 +91,27 @@ def gradient_norms(gpt: GPT, tokens: Int[Tensor, "batch pos"], *, batch_size: in
         # each token's share of the mean loss is 1 / n_predicted
         last_w_out_per_token=math.sqrt(n_predicted * found.token_squares),
     )
+
+
+def stream_gradient_norms(
+    gpt: GPT, tokens: Int[Tensor, "batch pos"], *, batch_size: int | None = None
+) -> dict[str, float]:
+    """The norms on the stream alone, as in `gradient_norms`, without the work for the weights."""
+    return {name: math.sqrt(square) for name, square in _whole_gradient(gpt, tokens, [], batch_size).stream.items()}
+
+
+def _whole_gradient(
+    gpt: GPT, tokens: Int[Tensor, "batch pos"], parameters: Sequence[Tensor], batch_size: int | None
+) -> _Gradient:
+    """The gradient of the mean loss on `tokens`, from as many rows at a time as fit."""
+    require_deterministic(gpt)
+    found: _Gradient | None = None
+    for rows in tokens.split(batch_size or fitting_rows(gpt.config, tokens.shape[1])):
+        part = _gradient(gpt, rows.to(gpt.device), len(rows) / len(tokens), parameters)
+        found = part if found is None else found.plus(part)
+    if found is None:
+        raise InputError("A gradient takes at least one sequence; give tokens [batch, pos] with some.")
+    return found
 
 
 def fitting_rows(config: GPTConfig, n_pos: int) -> int:
@@ -120,7 +136,7 @@ class _Gradient:
     squares: dict[str, float]
     """Sum of squares of x per place."""
     token_squares: float
-    """Sum over tokens of the squared norm of one token's gradient at the last W_out."""
+    """Sum over tokens of the squared norm of one token's gradient at the last W_out; NaN where no weight was asked."""
 
     def plus(self, other: _Gradient) -> _Gradient:
         """Both together."""
@@ -134,8 +150,8 @@ class _Gradient:
         )
 
 
-def _gradient(gpt: GPT, tokens: Int[Tensor, "batch pos"], share: float) -> _Gradient:
-    """The gradient of `share` times the mean loss on `tokens`."""
+def _gradient(gpt: GPT, tokens: Int[Tensor, "batch pos"], share: float, parameters: Sequence[Tensor]) -> _Gradient:
+    """The gradient of `share` times the mean loss on `tokens`, on the stream and on `parameters`."""
     places: dict[str, Tensor] = {}
 
     def keep(x: Tensor, hook: Hook) -> Tensor:
@@ -145,18 +161,17 @@ def _gradient(gpt: GPT, tokens: Int[Tensor, "batch pos"], share: float) -> _Grad
     stream = [str(site) for site in stream_sites(gpt)]
     last_post = str(Tap.MLP_POST.at(gpt.config.n_layers - 1))
     watched = [*stream, *(name for name in gpt.named_sites() if name == last_post)]
-    parameters = [parameter for members in gpt.parameter_groups().values() for _, parameter in members]
     with torch.enable_grad():
         loss = gpt.run_with_hooks(tokens, [(name, keep) for name in watched], return_type="loss") * share
         gradients = torch.autograd.grad(loss, [*parameters, *places.values()], allow_unused=True)
     arriving = dict(zip(places, gradients[len(parameters) :], strict=True))
-    has_ffn = last_post in places
+    by_token = bool(parameters) and last_post in places
     return _Gradient(
         loss=loss.item(),
         parameters=list(gradients[: len(parameters)]),
         stream={name: _sum_of_squares(arriving[name]) for name in stream},
         squares={name: _sum_of_squares(places[name]) for name in stream},
-        token_squares=_token_squares(gpt, places[last_post], arriving[last_post]) if has_ffn else math.nan,
+        token_squares=_token_squares(gpt, places[last_post], arriving[last_post]) if by_token else math.nan,
     )
 
 

@@ -9,7 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from interp.gradients import depth_exponent, fitting_rows, gradient_norms, layer_slope, stream_sites
+from interp.gradients import (
+    depth_exponent,
+    fitting_rows,
+    gradient_norms,
+    layer_slope,
+    stream_gradient_norms,
+    stream_sites,
+)
 from model import GPT
 from model.errors import InputError
 
@@ -67,6 +74,7 @@ def test_rows_in_several_passes_have_the_gradient_of_all_at_once(tiny: GPT, toke
     whole, parts = gradient_norms(tiny, tokens), gradient_norms(tiny, tokens, batch_size=batch_size)
     assert parts.loss == pytest.approx(whole.loss, rel=1e-6)
     assert parts.last_w_out_per_token == pytest.approx(whole.last_w_out_per_token, rel=1e-5)
+    assert stream_gradient_norms(tiny, tokens, batch_size=batch_size) == parts.stream
     for part in ("parameters", "stream", "mean_square"):
         assert getattr(parts, part) == pytest.approx(getattr(whole, part), rel=1e-5)
 
