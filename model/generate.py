@@ -55,7 +55,7 @@ def generate(
         cache = KeyValueCache(gpt.config, len(tokens), device=gpt.device, dtype=gpt.dtype) if use_kv_cache else None
         for end in range(tokens.shape[1], text.shape[1]):
             start = 0 if cache is None else cache.length
-            logits = gpt.unchecked(text[:, start:end], None if mask is None else mask[:, :end], kv_cache=cache)
+            logits = gpt._unchecked(text[:, start:end], None if mask is None else mask[:, :end], kv_cache=cache)
             text[:, end] = _sample(logits[:, -1], temperature, top_k, top_p, generator)
     return text
 

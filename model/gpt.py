@@ -46,8 +46,16 @@ _ELSEWHERE = {
     "to_tokens": "lab.tokens(text), of lab = open_run(...)",
     "to_str_tokens": "lab.str_tokens(tokens), of lab = open_run(...)",
     "to_string": "lab.text(tokens), of lab = open_run(...)",
+    "to_single_token": "lab.tokenizer.encode(text), of lab = open_run(...)",
     "hook_dict": "gpt.named_sites()",
+    "hook_points": "gpt.named_sites()",
+    "mod_dict": "gpt.named_sites()",
     "add_perma_hook": "gpt.add_hook(name, f), which stays until gpt.reset_hooks()",
+    "from_pretrained": "model.interop.hf.from_hf(folder), or `cutaway import`",
+    "set_use_attn_result": "nothing to switch on: name hook_result in names_filter",
+    "set_use_split_qkv_input": "nothing to switch on: name hook_q_input, hook_k_input or hook_v_input",
+    "set_use_attn_in": "nothing to switch on: name hook_attn_in",
+    "set_use_hook_mlp_in": "nothing to switch on: name hook_mlp_in",
     "fold_layer_norm": "gpt.folded_unembed(), which leaves the weights alone",
 }
 """Where to find what users of TransformerLens know by another name."""
@@ -139,9 +147,9 @@ class GPT(Weights):
             kv_cache: keys and values of earlier positions; `tokens` are the new ones.
         """
         self.check_tokens(tokens)
-        return self.unchecked(tokens, attention_mask, kv_cache=kv_cache)
+        return self._unchecked(tokens, attention_mask, kv_cache=kv_cache)
 
-    def unchecked(
+    def _unchecked(
         self, tokens: Tokens, attention_mask: Tensor | None = None, *, kv_cache: KeyValueCache | None = None
     ) -> Logits:
         """`forward` without a look at the ids: for what the model itself just chose."""
@@ -491,9 +499,30 @@ class GPT(Weights):
             raise InputError(f"attention_mask has shape {tuple(mask.shape)}; it must cover {(n_batch, past + n_pos)}.")
         return mask.bool()
 
-    def generate(self, tokens: Tokens, **options: Any) -> Int[Tensor, "batch all_pos"]:
-        """Continue `tokens`; see `model.generate.generate` for the options."""
-        return generate(self, tokens, **options)
+    def generate(
+        self,
+        tokens: Tokens,
+        *,
+        max_new_tokens: int = 32,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 0,
+        use_kv_cache: bool = True,
+        attention_mask: Tensor | None = None,
+    ) -> Int[Tensor, "batch all_pos"]:
+        """Continue `tokens`; see `model.generate.generate` for what the options do."""
+        return generate(
+            self,
+            tokens,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+            use_kv_cache=use_kv_cache,
+            attention_mask=attention_mask,
+        )
 
 
 def _scalar(loss: Any) -> Tensor:

@@ -99,7 +99,7 @@ class HookPoint:
             return None
         visited = self._visit(x, call)
         differentiated = self.name in call.backward or self.name in call.gradients_of
-        changed = self.name in call.edits and (not torch.equal(visited, x) or _asks_for_gradients(visited, x))
+        changed = self.name in call.edits and (not _same(visited, x) or _asks_for_gradients(visited, x))
         return visited if differentiated or changed else None
 
     def _visit(self, x: Tensor, call: Call) -> Tensor:
@@ -135,6 +135,15 @@ def _edited(x: Tensor, edit: HookFunction, hook: Hook) -> Tensor:
             f"{x.device}, return .to(x)."
         )
     return answer.to(x.dtype)  # a mean taken in fp64, say, enters a bf16 model in bf16
+
+
+def _same(visited: Tensor, x: Tensor) -> bool:
+    """Whether an edit left every value, or every bit, as it was: what is not a number equals nothing, its bits do."""
+    return torch.equal(visited, x) or torch.equal(_bits(visited), _bits(x))
+
+
+def _bits(x: Tensor) -> Tensor:
+    return x.detach().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
 
 
 def _asks_for_gradients(visited: Tensor, x: Tensor) -> bool:
@@ -226,6 +235,17 @@ def collected(hooks: Iterable[tuple[str, HookFunction]]) -> dict[str, list[HookF
     return by_name
 
 
+_ELSEWHERE = {
+    **dict.fromkeys(("decompose_resid", "logit_attrs"), "interp.attribution.logit_attribution(gpt, tokens, targets)"),
+    **dict.fromkeys(("stack_head_results", "stack_activation"), 'cache.stack("result"), of any place that was cached'),
+    "accumulated_resid": 'cache.stack("resid_pre"), or interp.lens.logit_lens(gpt, tokens, targets)',
+    "remove_batch_dim": "cache.without_batch()",
+    "cache_dict": "dict(cache)",
+    "to": "run_with_cache(..., device=...)",
+}
+"""Where to find what users of TransformerLens know as a method of the cache."""
+
+
 class ActivationCache(Mapping[str, Tensor]):
     """What a call saw: snapshots by hook name, in forward order; gradients under NAME_grad.
 
@@ -253,7 +273,23 @@ class ActivationCache(Mapping[str, Tensor]):
         return len(self._tensors)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str | Site | tuple) and hook_name(key, self._n_layers) in self._tensors
+        try:
+            return isinstance(key, str | Site | tuple) and hook_name(key, self._n_layers) in self._tensors
+        except UnknownSiteError:
+            return False
+
+    def get(self, key: str | Site | tuple[Any, ...], default: Any = None) -> Any:
+        """The tensor under `key`, or `default` where there is none."""
+        try:
+            return self[key]
+        except UnknownSiteError:
+            return default
+
+    def __getattr__(self, name: str) -> Any:
+        """A method out of another toolkit is answered with ours."""
+        if name in _ELSEWHERE:
+            raise AttributeError(f"a cache has no {name}; what you look for is {_ELSEWHERE[name]}.")
+        raise AttributeError(f"a cache has no {name}.")
 
     def __repr__(self) -> str:
         return f"ActivationCache({len(self)} entries, {self.n_bytes / 2**20:.1f} MiB)"

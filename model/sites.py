@@ -164,6 +164,10 @@ def resolve(
     """The hook names that `wanted` selects out of `known`, in forward order; selecting nothing is an error."""
     if wanted is None:
         return [name for name, site in known.items() if site.tap not in ON_DEMAND]
+    if isinstance(wanted, Tap):
+        raise UnknownSiteError(
+            f"Tap.{wanted.name} is a kind of place; say where, as Tap.{wanted.name}.at({_layer_of(wanted)})."
+        )
     if isinstance(wanted, str | Site):
         return [_checked(str(wanted), known, n_layers)]
     if callable(wanted):
@@ -184,8 +188,18 @@ def resolve(
 def _checked(name: str, known: dict[str, Site], n_layers: int) -> str:
     if name not in known:
         layers = "layer 0" if n_layers == 1 else f"layers 0 to {n_layers - 1}"
-        raise UnknownSiteError(f'this model has no hook "{name}" (it has {layers}).{closest(name, known)}')
+        raise UnknownSiteError(f'this model has no hook "{name}" (it has {layers}).{_near(name, known)}')
     return name
+
+
+def _near(name: str, known: dict[str, Site]) -> str:
+    """Hook names that may have been meant: those with this short form, else those spelt alike."""
+    short = [full for full in known if full.endswith(f".hook_{name}") or full == f"hook_{name}"]
+    return f' Did you mean "{short[0]}"?' if short else closest(name, known)
+
+
+def _layer_of(tap: Tap) -> str:
+    return "layer" if tap.per_layer else ""
 
 
 def _exists(tap: Tap, config: GPTConfig) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from model.errors import CheckpointError
 
@@ -24,7 +24,11 @@ READS, WRITES = "embed.weight", "unembed.weight"
 def keep_tied(gpt: GPT) -> None:
     """Let every later loading of weights, whole or in part, copied or assigned, leave one matrix."""
     gpt.register_load_state_dict_pre_hook(_one_matrix)
-    gpt.register_load_state_dict_post_hook(lambda module, _: module.tie_weights())
+    gpt.register_load_state_dict_post_hook(_tied_again)
+
+
+def _tied_again(module: nn.Module, *_: Any) -> None:
+    module.tie_weights()  # type: ignore[operator]
 
 
 def _one_matrix(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
@@ -33,12 +37,17 @@ def _one_matrix(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: 
         return
     names = (prefix + READS, prefix + WRITES)
     given = [state_dict[name] for name in names if name in state_dict]
-    if len(given) == 2 and given[0] is not given[1] and not torch.equal(*given):
+    if len(given) == 2 and given[0] is not given[1] and not _equal(*given):
         raise CheckpointError(
             f"{READS} and {WRITES} are two different matrices in these weights, and the config says that they are one "
             "(tie_embeddings); build the GPT with tie_embeddings=False, or leave one of them out."
         )
     state_dict.update({name: given[0] for name in names if given})
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    """Whether two matrices hold the same numbers, those that are no numbers included."""
+    return one.shape == other.shape and torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
 def unwrapped(module: nn.Module) -> GPT:

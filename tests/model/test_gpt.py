@@ -246,5 +246,8 @@ def test_a_name_out_of_another_toolkit_is_answered_with_ours(tiny: GPT) -> None:
     with pytest.raises(AttributeError, match=r"a GPT has no cfg; what you look for is gpt\.config\."):
         _ = tiny.cfg
     assert not hasattr(tiny, "to_tokens")
+    _, cache = tiny.run_with_cache(torch.tensor([[1, 2]]), "hook_embed")
+    with pytest.raises(AttributeError, match=r"a cache has no remove_batch_dim; .* cache\.without_batch\(\)\."):
+        cache.remove_batch_dim()
     with pytest.raises(AttributeError, match="nonsense"):
         _ = tiny.nonsense

@@ -273,3 +273,14 @@ def test_wrong_requests_are_refused_in_sentences(tiny: GPT, tokens: Tensor) -> N
         tiny.run_with_cache(tokens, bogus=3)
     with pytest.raises(InputError, match="asked for under torch.no_grad"), torch.no_grad():
         tiny.run_with_hooks(tokens, bwd_hooks=[("hook_embed", lambda x, hook: None)])
+
+
+def test_a_cache_is_a_mapping_of_what_it_holds(tiny: GPT, tokens: Tensor) -> None:
+    _, cache = tiny.run_with_cache(tokens, "blocks.0.attn.hook_z")
+    assert ("z", 0) in cache and ("z", 1) not in cache and ("nonsense", 0) not in cache
+    assert cache.get("nonsense") is None and cache.get(("z", 0)) is cache["z", 0]
+
+
+def test_a_short_name_is_answered_with_a_place(tiny: GPT, tokens: Tensor) -> None:
+    with pytest.raises(UnknownSiteError, match=r'no hook "z" .* Did you mean "blocks\.0\.attn\.hook_z"\?'):
+        tiny.run_with_cache(tokens, "z")

@@ -242,6 +242,23 @@ def test_an_in_place_patch_lets_gradients_pass(tiny: GPT, tokens: Tensor) -> Non
     assert (tiny.blocks[0].mlp.out_proj.weight.grad != 0).any()
 
 
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_an_edit_that_leaves_what_is_not_a_number_as_it_was_is_no_edit(
+    make_gpt: MakeGPT, tokens: Tensor, broken: float, dtype: torch.dtype
+) -> None:
+    """Also where edits of two places beside the pass would exclude each other."""
+    gpt = make_gpt().to(dtype)
+    gpt.blocks[0].attn.W_Q[0, 0, 0] = broken
+    everywhere = [(lambda name: True, lambda x, hook: None)]
+    with torch.no_grad(), gpt.explicit_attention():
+        clean, edited = gpt(tokens), gpt.run_with_hooks(tokens, everywhere)
+        assert clean.isnan().any()
+        assert torch.equal(clean.nan_to_num(7), edited.nan_to_num(7))
+        mended = gpt.run_with_hooks(tokens, [("ln_final.hook_normalized", lambda x, hook: x.nan_to_num())])
+    assert mended.isfinite().all(), "an edit that changes such bits is one"
+
+
 @pytest.mark.parametrize(
     "name", ["blocks.0.ln1.hook_scale", "ln_final.hook_normalized", RESULT, "blocks.1.hook_mlp_in"]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -215,3 +216,16 @@ def test_the_function_is_the_one_that_the_config_describes(
     assert error_of(gpt(tokens), exact) < 1e-13
     loaded.config = loaded.config.varied(**other)
     assert error_of(gpt(tokens), Reference(loaded, tokens).found["hook_logits"]) > 1e-5
+
+
+def test_a_model_can_be_sent_to_another_process(tiny: GPT) -> None:
+    again = pickle.loads(pickle.dumps(tiny))
+    assert weights_sha256(again) == weights_sha256(tiny)
+    assert again.unembed.weight is again.embed.weight
+
+
+def test_a_broken_matrix_is_still_one_matrix(tiny: GPT) -> None:
+    state = {name: tensor.clone() for name, tensor in tiny.state_dict().items()}
+    state["embed.weight"][0, 0] = state["unembed.weight"][0, 0] = torch.nan
+    tiny.load_state_dict(state)
+    assert tiny.unembed.weight is tiny.embed.weight
