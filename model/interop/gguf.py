@@ -5,20 +5,26 @@ of queries and keys lie in the file as llama.cpp pairs them for rotation, 2i wit
 d_head / 2. transformers puts them back, and a test holds every layer against an un-permutation of our own: a model
 whose rows are mixed up still runs, and merely speaks worse.
 
-Limits: the architecture llama only, in one file, without rope scaling, experts, or a rotation of a part of each head;
-transformers would drop the first two of these without a word, so they are looked for and refused here. The tokenizer is
-that of the file, where its way to cut a text is one known here; transformers takes GPT-2's for any that it does not
-know, among them SmolLM's, which cuts off every digit.
+transformers drops what it does not know, and makes up what is missing: scaling, experts and biases vanish, an absent
+weight is drawn at random, an absent setting is its own default. So the settings must be there, and the tensors must be
+exactly those of the Llama that they describe, before anything is read. The tokenizer is that of the file, where its way
+to cut a text is one known here; transformers takes GPT-2's for any that it does not know, among them SmolLM's, which
+cuts off every digit.
+
+Limits: the architecture llama only, in one file, without rope scaling, experts, or a rotation of a part of each head.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -26,6 +32,7 @@ from model.errors import CheckpointError, ConfigError, InputError
 from model.imported_tokenizer import ImportedTokenizer
 from model.interop import Imported
 from model.interop.hf import config_from_hf, gpt_from_hf_state
+from model.interop.remarks import remarks_on
 
 MAGIC = b"GGUF"
 PACKAGES = ("transformers", "gguf", "accelerate")
@@ -39,15 +46,34 @@ CUTS: dict[str, Any] = {
 KNOWN_TO_TRANSFORMERS = frozenset({"llama-bpe", "llama3", "llama-v3"})
 
 Header = Mapping[str, Any]
-"""The file's settings by their names, lists left out; under "tensors" every tensor's name and storage format."""
+"""The file's settings by their names, of lists the length only; under "tensors" every `Stored`, under "lists" the names
+of settings that are lists."""
+SIZES = ("context_length", "embedding_length", "block_count", "feed_forward_length", "attention.head_count")
+OPTIONAL_SIZES = ("attention.head_count_kv", "attention.key_length", "rope.dimension_count", "vocab_size")
+NUMBERS = ("attention.layer_norm_rms_epsilon", "rope.freq_base")
+"""What must be in the file beside the sizes: it changes what the model computes, and no default is sure to be right."""
 
 
-def from_gguf(path: str | Path) -> Imported:
+class Stored(NamedTuple):
+    """One tensor as the file lists it."""
+
+    name: str
+    form: str
+    """How its numbers are stored."""
+    shape: tuple[int, ...]
+    """In torch's order."""
+
+
+def from_gguf(path: str | Path, *, with_tokenizer: bool = True) -> Imported:
     """The model and the tokenizer of a .gguf file, in fp32.
+
+    Args:
+        path: the file.
+        with_tokenizer: false to leave out a tokenizer that cannot be read, or is not wanted.
 
     Raises:
         InputError: a package that reading takes is not installed.
-        CheckpointError: the file is missing, damaged, or no GGUF file.
+        CheckpointError: the file is missing, damaged, incomplete, or no GGUF file.
         ConfigError: the model is none that ours can be.
     """
     path = Path(path)
@@ -55,15 +81,16 @@ def from_gguf(path: str | Path) -> Imported:
     require_packages()
     header = _header(path)
     refuse_others(header, path)
-    config, weights = _read(path)
-    gpt = gpt_from_hf_state(config_from_hf(config), weights)
-    tokenizer, said = _tokenizer(path, header, gpt.config.d_vocab)
+    with _alone(path) as file:
+        config, weights = _read(file)
+        gpt = gpt_from_hf_state(config_from_hf(config), weights)
+        tokenizer, said = _tokenizer(file, header, gpt.config.d_vocab) if with_tokenizer else (None, ())
     return Imported(
         gpt=gpt.eval(),
         tokenizer=tokenizer,
         source=f"the GGUF file {path}" + (f" ({header['general.name']})" if "general.name" in header else ""),
         format="gguf",
-        notes=(*_restored(header), *said),
+        notes=(*_restored(header), *said, *remarks_on(gpt, tokenizer)),
     )
 
 
@@ -72,8 +99,8 @@ def require_packages() -> None:
     missing = [package for package in PACKAGES if find_spec(package) is None]
     if missing:
         raise InputError(
-            f"Reading a GGUF file takes {', '.join(PACKAGES)}, and {', '.join(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} not installed; run: pip install {' '.join(missing)}"
+            f"Reading a GGUF file takes packages that are not installed ({', '.join(missing)}); "
+            "run, in the folder of Cutaway: pip install -e '.[interop]'"
         )
 
 
@@ -90,11 +117,26 @@ def _header(path: Path) -> Header:
 
     try:
         reader = GGUFReader(path)
-        single = {name: field for name, field in reader.fields.items() if field.types[0] is not GGUFValueType.ARRAY}
-        settings = {name: field.contents() for name, field in single.items()}
+        lists = {name for name, field in reader.fields.items() if field.types[:1] == [GGUFValueType.ARRAY]}
+        settings = {
+            name: len(field.data) if name in lists else field.contents() for name, field in reader.fields.items()
+        }
+        tensors = [
+            Stored(tensor.name, tensor.tensor_type.name, tuple(int(size) for size in reversed(tensor.shape)))
+            for tensor in reader.tensors
+        ]
     except (ValueError, IndexError, KeyError, TypeError) as fault:  # what its reader happens to raise
         raise CheckpointError(f"{path} is damaged or was cut short ({fault}); copy it again.") from None
-    return settings | {"tensors": [(tensor.name, tensor.tensor_type.name) for tensor in reader.tensors]}
+    return settings | {"tensors": tensors, "lists": lists}
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[Path]:
+    """The file in a folder of its own: transformers prefers a tokenizer.json that lies beside it."""
+    with tempfile.TemporaryDirectory() as folder:
+        link = Path(folder) / "model.gguf"
+        link.symlink_to(path.resolve())
+        yield link
 
 
 def refuse_others(header: Header, path: Path) -> None:
@@ -108,17 +150,75 @@ def _fault(header: Header) -> str:
     architecture = header.get("general.architecture")
     if architecture != "llama":
         return f"its architecture is {architecture}"
-    if header.get("split.count", 1) > 1:
+    if header.get("split.count", 1) not in (0, 1):
         return f"it is one of {header['split.count']} parts"
     if header.get("llama.expert_count", 0):
         return f"its FFN is a mixture of {header['llama.expert_count']} experts"
     scaling = header.get("llama.rope.scaling.type", "none")
-    if scaling != "none" or any(name.startswith("rope_freqs") for name, _ in header["tensors"]):
+    if scaling != "none" or any(tensor.name.startswith("rope_freqs") for tensor in header["tensors"]):
         return f"its rotation is scaled ({scaling if scaling != 'none' else 'rope_freqs'})"
-    width = header["llama.embedding_length"] // header["llama.attention.head_count"]
-    width = header.get("llama.attention.key_length", width)
-    turned = header.get("llama.rope.dimension_count", width)
+    return _fault_in_settings(header) or _fault_in_rotation(header) or _fault_in_tensors(header)
+
+
+def _fault_in_settings(header: Header) -> str:
+    """What is said wrongly or not at all, and would be taken from transformers' defaults."""
+    for key in (*SIZES, *OPTIONAL_SIZES, *NUMBERS):
+        name = f"llama.{key}"
+        if name in header["lists"]:
+            return f"it gives {name} layer by layer"
+        if name not in header and key not in OPTIONAL_SIZES:
+            return f"it lacks {name}, without which what it computes is not known"
+        value, allowed = header.get(name, 1), int | float if key in NUMBERS else int
+        if isinstance(value, bool) or not isinstance(value, allowed) or not 0 < value < math.inf:
+            return f"it says {name}={value!r}"
+    width, n_heads = header["llama.embedding_length"], header["llama.attention.head_count"]
+    if width % n_heads:
+        return f"its width of {width} does not divide into {n_heads} heads"
+    return ""
+
+
+def _head_width(header: Header) -> int:
+    return header["llama.embedding_length"] // header["llama.attention.head_count"]
+
+
+def _fault_in_rotation(header: Header) -> str:
+    width = header.get("llama.attention.key_length", _head_width(header))
+    turned = header.get("llama.rope.dimension_count", _head_width(header))
     return "" if turned == width else f"its rotation turns {turned} of the {width} dimensions of a head"
+
+
+def _fault_in_tensors(header: Header) -> str:
+    """The first tensor by which the file is not the Llama that its settings describe."""
+    there = {tensor.name: tensor.shape for tensor in header["tensors"]}
+    wanted = _shapes(header, at_most=len(there))
+    missing = sorted(wanted.keys() - there.keys() - {"output.weight"})  # left out where it is the embedding
+    if missing:
+        return f"it lacks the tensor {missing[0]}"
+    for name, shape in there.items():
+        if name not in wanted:
+            return f"it holds {name}, which the Llama that it describes has not"
+        if shape != wanted[name]:
+            return f"its {name} is {list(shape)}, not {list(wanted[name])}"
+    return ""
+
+
+def _shapes(header: Header, *, at_most: int) -> dict[str, tuple[int, ...]]:
+    """Every tensor of the Llama that the settings describe, of `at_most` blocks and one."""
+    d_model, d_ff, n_heads = (header[f"llama.{key}"] for key in ("embedding_length", *SIZES[3:]))
+    width = header.get("llama.rope.dimension_count", _head_width(header))
+    kv_width = width * header.get("llama.attention.head_count_kv", n_heads)
+    d_vocab = header.get("llama.vocab_size", header.get("tokenizer.ggml.tokens", 0))
+    block = {
+        **{"attn_norm": (d_model,), "attn_q": (n_heads * width, d_model), "attn_k": (kv_width, d_model)},
+        **{"attn_v": (kv_width, d_model), "attn_output": (d_model, n_heads * width)},
+        **{"ffn_norm": (d_model,), "ffn_gate": (d_ff, d_model), "ffn_up": (d_ff, d_model), "ffn_down": (d_model, d_ff)},
+    }
+    n_blocks = min(header["llama.block_count"], at_most + 1)
+    return {
+        **{"token_embd.weight": (d_vocab, d_model), "output.weight": (d_vocab, d_model)},
+        "output_norm.weight": (d_model,),
+        **{f"blk.{layer}.{part}.weight": shape for layer in range(n_blocks) for part, shape in block.items()},
+    }
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Mapping[str, Tensor]]:
@@ -136,7 +236,10 @@ def _tokenizer(path: Path, header: Header, d_vocab: int) -> tuple[ImportedTokeni
     kind, cut = header.get("tokenizer.ggml.model"), header.get("tokenizer.ggml.pre", "")
     if kind not in ("gpt2", "llama") or (kind == "gpt2" and cut not in KNOWN_TO_TRANSFORMERS | CUTS.keys()):
         return None, [f'The file\'s tokenizer ("{kind}", which cuts texts as "{cut}") is not known here; name another.']
-    definition = _definition(path)
+    try:
+        definition = _definition(path)
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as fault:  # what transformers happens to raise
+        return None, [f"The file's tokenizer could not be read ({type(fault).__name__}: {fault}); name another."]
     if kind == "gpt2" and cut in CUTS:
         definition["pre_tokenizer"] = CUTS[cut]
     bos, said = bos_of(header, kind)
@@ -153,14 +256,14 @@ def _definition(path: Path) -> dict[str, Any]:
 def bos_of(header: Header, kind: str) -> tuple[int | None, str]:
     """The id that stands before every text, as the file wants it; llama.cpp's rule where it does not say."""
     bos = header.get("tokenizer.ggml.bos_token_id")
-    if bos is not None and header.get("tokenizer.ggml.add_bos_token", kind == "llama"):
-        return int(bos), f"Token {bos} stands before every text, as the file wants it."
+    if isinstance(bos, int) and header.get("tokenizer.ggml.add_bos_token", kind == "llama"):
+        return bos, f"Token {bos} stands before every text, as the file wants it."
     return None, "No BOS stands before a text, as the file wants it."
 
 
 def _restored(header: Header) -> list[str]:
     """What was done to the weights, as sentences."""
-    formats = Counter(form for _, form in header["tensors"] if form != "F32")
+    formats = Counter(tensor.form for tensor in header["tensors"] if tensor.form != "F32")
     said = ["Rows of W_Q and W_K were put back from interleaved to half-split rotation."]
     if formats:
         listed = ", ".join(f"{count} of {form}" for form, count in formats.most_common())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from model.errors import CheckpointError, ConfigError
-from model.interop.gguf import from_gguf
+from model.interop.gguf import CUTS, from_gguf
 from model.token_bytes import byte_letters
 from tests.real import oracle
 
@@ -37,7 +38,16 @@ def llama() -> Any:
     return LlamaForCausalLM(config).eval()
 
 
-def written(path: Path, model: Any, *, architecture: str = "llama", add_bos: bool = True) -> Path:
+def written(
+    path: Path,
+    model: Any,
+    *,
+    architecture: str = "llama",
+    add_bos: bool = True,
+    merges: tuple[str, ...] = ("t h", "th e"),
+    without: str = "",
+    n_heads: Any = N_HEADS,
+) -> Path:
     """The model as llama.cpp would write it: rows of queries and keys interleaved."""
     from gguf import GGUFWriter
 
@@ -46,7 +56,7 @@ def written(path: Path, model: Any, *, architecture: str = "llama", add_bos: boo
     writer.add_embedding_length(D_MODEL)
     writer.add_block_count(2)
     writer.add_feed_forward_length(48)
-    writer.add_head_count(N_HEADS)
+    writer.add_head_count(n_heads)
     writer.add_head_count_kv(N_KV_HEADS)
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(5000.0)
@@ -56,11 +66,13 @@ def written(path: Path, model: Any, *, architecture: str = "llama", add_bos: boo
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list(TOKENS)
     writer.add_token_types([3, 3] + [1] * (len(TOKENS) - 2))
-    writer.add_token_merges(["t h", "th e"])
+    writer.add_token_merges(list(merges))
     writer.add_bos_token_id(1)
     writer.add_add_bos_token(add_bos)
     for name, tensor in model.state_dict().items():
-        writer.add_tensor(*as_stored(name, tensor))
+        stored, numbers = as_stored(name, tensor)
+        if stored != without:
+            writer.add_tensor(stored, numbers)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -111,3 +123,37 @@ def test_other_architectures_and_cut_files_are_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(CheckpointError, match=r"small\.gguf is damaged or was cut short"):
         from_gguf(path)
+
+
+def test_a_weight_that_is_missing_is_not_drawn_at_random(tmp_path: Path) -> None:
+    path = written(tmp_path / "small.gguf", llama(), without="blk.0.attn_q.weight")
+    with pytest.raises(ConfigError, match=r"it lacks the tensor blk\.0\.attn_q\.weight"):
+        from_gguf(path)
+
+
+def test_heads_that_differ_from_layer_to_layer_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "small.gguf", llama(), n_heads=[N_HEADS, N_HEADS])
+    with pytest.raises(ConfigError, match=r"it gives llama\.attention\.head_count layer by layer"):
+        from_gguf(path)
+
+
+def test_files_beside_it_do_not_replace_its_tokenizer(tmp_path: Path) -> None:
+    """transformers prefers a tokenizer.json in the folder to the one in the file."""
+    path = written(tmp_path / "small.gguf", llama())
+    expected = from_gguf(path).tokenizer
+    vocab = {token: len(TOKENS) - 1 - index for index, token in enumerate(TOKENS)}
+    stray = {"model": {"type": "BPE", "vocab": vocab, "merges": []}, "pre_tokenizer": CUTS["gpt-2"]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(stray))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    found = from_gguf(path).tokenizer
+    assert found is not None
+    assert expected is not None
+    assert found.encode("the 12") == expected.encode("the 12")
+
+
+def test_a_tokenizer_that_cannot_be_read_is_said_and_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path / "small.gguf", llama(), merges=())
+    imported = from_gguf(path)
+    assert imported.tokenizer is None
+    assert any("The file's tokenizer could not be read" in note for note in imported.notes)
+    assert not any("tokenizer" in note for note in from_gguf(path, with_tokenizer=False).notes)
