@@ -81,6 +81,12 @@ class ImportedTokenizer(Tokenizer):
         return {"definition": self.definition}
 
     @cached_property
+    def ids_without_token(self) -> tuple[int, ...]:
+        """Ids that the model has and the tokenizer has no token for: a vocabulary is often padded to a round size."""
+        tokens = {*self._backend.get_vocab(with_added_tokens=True).values(), *self._added}
+        return tuple(token for token in range(self.d_vocab) if token not in tokens)
+
+    @cached_property
     def _strings(self) -> tuple[str, ...]:
         """Special tokens by their own name, ids without a token by number, and text that looks like either escaped."""
         names = {token: self._name(token) for token, raw in enumerate(self.token_bytes) if not raw}

@@ -24,6 +24,7 @@ from model.gpt import GPT
 from model.interop import Imported
 from model.interop.given_tokenizer import SPELLINGS, given_tokenizer, text_of_characters
 from model.interop.recognise import Kind, recognised
+from model.interop.remarks import on_padding
 from model.settings import to_plain
 from model.tokenizer import Tokenizer
 from model.training import eval_rows, run_files
@@ -66,6 +67,7 @@ def import_model(
     """
     out = Path(out)
     data = _default_data(tokenizer) if data is None else _checked_data(data)
+    recognised(where)  # what is a run already, or nothing at all, is said before anything about `out`
     _refuse_unless_free(out)
     with run_files.claimed(out):
         if out.parent.is_dir():
@@ -99,7 +101,8 @@ def opened(where: str | Path, tokenizer: str | None = None) -> Imported:
         imported = from_hf(found.where, with_tokenizer=tokenizer is None)
     if tokenizer is None:
         return imported
-    return replace(imported, tokenizer=given_tokenizer(tokenizer, imported.gpt.config.d_vocab))
+    given = given_tokenizer(tokenizer, imported.gpt.config.d_vocab)
+    return replace(imported, tokenizer=given, notes=(*imported.notes, *on_padding(given)))
 
 
 def with_context(imported: Imported, n_ctx: int | None) -> Imported:
@@ -226,8 +229,11 @@ def export_model(lab: Lab, folder: str | Path, format: str = "hf") -> Exported:
         format: `hf`: what `AutoModelForCausalLM.from_pretrained` opens.
 
     Raises:
+        InputError: `lab` is a path and no opened run, or `folder` is not empty.
         ConfigError: the format has no counterpart for the model; the sentence names the field.
     """
+    if not hasattr(lab, "gpt"):
+        raise InputError(f"export_model takes an opened run, not {lab!r}; give open_run({str(lab)!r}).")
     folder = Path(folder)
     if format not in FORMATS:
         raise UnknownNameError(f'There is no export format "{format}".{closest(format, FORMATS)} There is hf.')

@@ -25,6 +25,7 @@ from model.interop.hf_config import config_from_hf, config_to_hf, fields_alone, 
 from model.interop.hf_files import CONFIG, WEIGHTS, found_source, read_settings, read_weights
 from model.interop.hf_state import gpt_from_hf_state, has_zero_biases, hf_state
 from model.interop.hf_tokenizer import DEFINITION, SETTINGS, tokenizer_from_hf, tokenizer_to_hf
+from model.interop.remarks import remarks_on
 from model.tokenizer import Tokenizer
 
 __all__ = ["config_from_hf", "config_to_hf", "from_hf", "gpt_from_hf_state", "hf_state", "to_hf"]
@@ -90,7 +91,7 @@ def from_hf(where: str | Path, *, dtype: torch.dtype | None = None, with_tokeniz
         tokenizer=tokenizer,
         source=source.spoken,
         format="llama" if config.norm_kind is NormKind.RMSNORM else "gpt2",
-        notes=(*notes, *changed, *cast, *said),
+        notes=(*notes, *changed, *cast, *said, *remarks_on(gpt, tokenizer)),
         step=_step(source.folder),
     )
 

@@ -27,6 +27,7 @@ from model.errors import CheckpointError, ConfigError
 from model.gpt import GPT
 from model.interop import Imported
 from model.interop.given_tokenizer import given_tokenizer
+from model.interop.remarks import remarks_on
 from model.settings import as_enum
 
 ZIP = b"PK\x03\x04"
@@ -70,12 +71,14 @@ def from_nanogpt(path: str | Path, tokenizer: str | None = None, *, ffn: FFNKind
     config = _config(content["model_args"], weights, path, ffn)
     gpt = _filled(config, _ours(weights, config), path)
     step = content.get("iter_num")
+    cut_by = None if tokenizer is None else given_tokenizer(tokenizer, config.d_vocab)
+    said = _lacking(config) if cut_by is None else ()
     return Imported(
         gpt=gpt,
-        tokenizer=None if tokenizer is None else given_tokenizer(tokenizer, config.d_vocab),
+        tokenizer=cut_by,
         source=f"the nanoGPT checkpoint {path}",
         format="nanogpt",
-        notes=(*notes, *_said(weights, config), *(_lacking(config) if tokenizer is None else ())),
+        notes=(*notes, *_said(weights, config), *said, *remarks_on(gpt, cut_by)),
         step=step if isinstance(step, int) and step > 0 else None,
     )
 
@@ -188,6 +191,8 @@ _INSIDE = {
     "mlp.c_fc": "mlp.in_proj",
     "mlp.c_proj": "mlp.out_proj",
 }
+_KINDS = {"w": "weight", "b": "bias"}
+"""nanoGPT's words for a norm's gain and bias."""
 _OUTSIDE = {
     "transformer.wte.weight": "embed.weight",
     "transformer.wpe.weight": "pos_embed.weight",
@@ -197,6 +202,16 @@ _OUTSIDE = {
 }
 
 
+def _theirs(ours: str) -> str:
+    """The name in nanoGPT of the tensor that ours is, or is a part of."""
+    if not ours.startswith("blocks."):
+        return next((theirs for theirs, name in _OUTSIDE.items() if name == ours), ours)
+    layer, _, rest = ours.removeprefix("blocks.").partition(".")
+    part, _, kind = rest.rpartition(".")
+    inside = {name: theirs for theirs, name in _INSIDE.items()} | {f"attn.{x}_proj": "attn.c_attn" for x in "qkv"}
+    return f"transformer.h.{layer}.{inside.get(part, part)}.{_KINDS.get(kind, kind)}"
+
+
 @torch.no_grad()
 def _filled(config: GPTConfig, tensors: Mapping[str, Tensor], path: Path) -> GPT:
     """A model with these weights, every one of which must be there and have its place."""
@@ -204,12 +219,14 @@ def _filled(config: GPTConfig, tensors: Mapping[str, Tensor], path: Path) -> GPT
     places = stored_weights(gpt)
     for name in sorted(places.keys() | tensors.keys()):
         if name not in tensors or name not in places:
-            fault = f"lacks {name}" if name in places else f"has {name}, for which nanoGPT's model has no place"
+            is_known, theirs = name in places, _theirs(name)
+            fault = f"lacks {theirs}" if is_known else f"has {theirs}, for which nanoGPT's model has no place"
             raise ConfigError(f"{path} holds another model than its model_args say: it {fault}.")
         if tensors[name].shape != places[name].shape:
+            theirs = _theirs(name) + (" (a third of it)" if "attn.c_attn" in _theirs(name) else "")
             raise ConfigError(
-                f"{path} holds another model than its model_args say: {name} is {list(tensors[name].shape)}, not "
-                f"{list(places[name].shape)}."
+                f"{path} holds another model than its model_args say: {theirs} is "
+                f"{list(tensors[name].shape)}, not {list(places[name].shape)}."
             )
         places[name].copy_(tensors[name])
     return gpt.eval()

@@ -62,7 +62,7 @@ def register() -> None:
     except ModuleNotFoundError as missing:
         raise InputError(
             f"A bridge needs TransformerLens 4, and {missing.name} is not installed; "
-            "run: pip install 'cutaway[interop]'."
+            "run, in the folder of Cutaway: pip install -e '.[interop]'."
         ) from None
     from model.interop.tlens_adapter import CutawayAdapter
 

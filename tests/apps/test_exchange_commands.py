@@ -94,11 +94,12 @@ MISTAKES = {
     "no model": (("import", "source/input.txt"), r"input\.txt is no model that can be imported"),
     "no tokenizer": (("import", "source/ckpt.pt"), r"A run needs a tokenizer.*With --tokenizer give bytes, chars:FILE"),
     "a taken name": (("import", "source/ckpt.pt", "--out", "runs/nano", *CHARS), "already holds a run; choose another"),
+    "a run": (("import", "runs/nano"), "runs/nano is a run of Cutaway already; use it as it is"),
     "a context too long": (("import", "source/ckpt.pt", "--n-ctx", 99, *CHARS), "n_ctx=99 is longer than the model's"),
     "an unknown source of text": (("import", "source", "--data", "stdlb", *CHARS), 'no data source "stdlb"'),
     "an unknown format": (("export", "nano", "--out", "new", "--format", "onnx"), 'There is no export format "onnx"'),
     "a run that is not there": (("export", "none", "--out", "new"), 'There is no run "none"'),
-    "no counterpart": (("export", "nano", "--out", "new"), "ffn"),
+    "a folder in use": (("export", "nano", "--out", "source"), "source is not an empty folder; choose another"),
     "going on with what was imported": (("train", "tiny", "--out", "runs/nano", "--resume"), "nano was imported from"),
     "no text to begin with": (("generate", "nano"), "has no BOS to begin a document with; give a text as --prompt"),
 }
@@ -114,6 +115,17 @@ def test_a_mistake_is_answered_with_a_sentence_and_exit_2(mistake: str, work: Pa
     assert "Traceback" not in result.stderr
     assert re.search(expected, result.stderr.replace("\n", " ")), result.stderr
     assert sorted(work.rglob("*")) == before
+
+
+def test_weights_that_are_no_numbers_are_said_with_their_tensor_and_count(work: Path) -> None:
+    content = torch.load("source/ckpt.pt", weights_only=True)
+    content["model"]["transformer.wpe.weight"][3, :2] = torch.tensor([float("nan"), float("inf")])
+    torch.save(content, "source/ckpt.pt")
+    result = cutaway("import", "source", *CHARS)
+    assert result.exit_code == 0
+    assert "Some weights are NaN or infinite, as stored: pos_embed.weight (2 of 384)" in result.stderr
+    note = next(note for note in open_run("source").run_config["imported"]["notes"] if "NaN" in note)
+    assert "blocks" not in note
 
 
 # --- export ---

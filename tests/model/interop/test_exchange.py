@@ -124,6 +124,12 @@ def test_a_nanogpt_goes_on_to_hugging_face_and_back(work: Path) -> None:
     assert weights_sha256(back.gpt) == lab.weights_sha256
 
 
+def test_a_path_in_place_of_an_opened_run_is_answered_in_a_sentence(work: Path) -> None:
+    with pytest.raises(InputError, match=r"takes an opened run, not 'runs/nano'; give open_run\('runs/nano'\)"):
+        export_model("runs/nano", "exported")  # pyright: ignore[reportArgumentType]
+    assert not Path("exported").exists()
+
+
 def test_a_given_tokenizer_stands_in_for_one_that_cannot_be_read(work: Path) -> None:
     export_model(open_run("nano"), "exported")
     Path("exported/tokenizer.json").write_text("{}")

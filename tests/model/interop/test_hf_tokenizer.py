@@ -17,6 +17,7 @@ from tokenizers import Tokenizer as Backend
 from model.errors import CheckpointError, InputError
 from model.imported_tokenizer import ImportedTokenizer
 from model.interop.hf_tokenizer import load_hf_tokenizer, tokenizer_from_hf, tokenizer_to_hf
+from model.interop.remarks import on_padding
 from model.tokenizer import BPETokenizer, ByteTokenizer, CharTokenizer, Tokenizer
 from tests.model.interop import forge
 
@@ -142,6 +143,14 @@ def test_bos_stands_before_a_text_where_transformers_puts_it(
     assert tokenizer is not None and tokenizer.bos == bos
     said = "puts no BOS before a text" if bos is None else "Token 279 stands before every text"
     assert said in notes[0]
+
+
+@pytest.mark.parametrize(("d_vocab", "said"), [(290, "10 ids stand"), (281, "1 id stands"), (280, None)])
+def test_ids_of_a_padded_vocabulary_are_counted_in_a_note(d_vocab: int, said: str | None) -> None:
+    notes = on_padding(ImportedTokenizer(forge.gpt2_definition(), d_vocab=d_vocab, bos=None))
+    expected = f"The model has {d_vocab} ids and the tokenizer 280 tokens: {said} for no token (a padded vocabulary)"
+    assert (notes == ()) if said is None else notes[0].startswith(expected)
+    assert on_padding(None) == on_padding(ByteTokenizer()) == ()
 
 
 def test_gpt2s_older_files_are_read(tmp_path: Path) -> None:

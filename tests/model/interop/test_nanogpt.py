@@ -223,16 +223,23 @@ FORKS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a weight": (lambda c: c["model"].update(gate=torch.ones(1)), "has gate, for which nanoGPT's model has no place"),
     "a part": (
         lambda c: c["model"].update({"transformer.h.0.mlp.c_gate.weight": torch.ones(1)}),
-        r"has blocks\.0\.mlp\.c_gate\.weight, for which",
+        r"has transformer\.h\.0\.mlp\.c_gate\.weight, for which",
     ),
-    "a layer too few": (lambda c: c["model_args"].update(n_layer=3), r"lacks blocks\.2\."),
-    "a layer too many": (lambda c: c["model_args"].update(n_layer=1), r"has blocks\.1\."),
+    "a layer too few": (lambda c: c["model_args"].update(n_layer=3), r"lacks transformer\.h\.2\.attn\.c_attn\.bias"),
+    "a layer too many": (lambda c: c["model_args"].update(n_layer=1), r"has transformer\.h\.1\."),
     "another width": (
         lambda c: c["model"].update({"transformer.h.0.mlp.c_fc.weight": torch.ones(48, 16)}),
-        r"blocks\.0\.mlp\.in_proj\.weight is \[48, 16\], not \[64, 16\]",
+        r"transformer\.h\.0\.mlp\.c_fc\.weight is \[48, 16\], not \[64, 16\]",
     ),
-    "no biases": (lambda c: c["model_args"].update(bias=False), r"has blocks\.0\.\S+, for which"),
-    "no embedding": (lambda c: c["model"].pop("transformer.wpe.weight"), r"lacks pos_embed\.weight"),
+    "another width of queries, keys and values": (
+        lambda c: c["model"].update({"transformer.h.0.attn.c_attn.weight": torch.ones(60, 16)}),
+        r"transformer\.h\.0\.attn\.c_attn\.weight \(a third of it\) is \[20, 16\], not \[16, 16\]",
+    ),
+    "no biases": (
+        lambda c: c["model_args"].update(bias=False),
+        r"has transformer\.h\.0\.attn\.c_attn\.bias, for which",
+    ),
+    "no embedding": (lambda c: c["model"].pop("transformer.wpe.weight"), r"lacks transformer\.wpe\.weight"),
 }
 
 

@@ -19,7 +19,9 @@ PAGE = Path(__file__).parents[3] / "docs/transformerlens.md"
 
 def test_without_transformer_lens_it_is_said_what_to_install(tiny: GPT, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformer_lens", None)
-    with pytest.raises(InputError, match=r"TransformerLens 4, .* not installed; run: pip install 'cutaway\[interop\]'"):
+    with pytest.raises(
+        InputError, match=r"TransformerLens 4, .* not installed; run, .*: pip install -e '\.\[interop\]'"
+    ):
         to_bridge(tiny)
 
 
