@@ -18,6 +18,7 @@ from interp import scores
 from interp.patterns import ScoreFunction, pattern_scores
 from interp.stats import Intervals, bootstrap_means
 from interp.stimuli import copy_start
+from model.settings import as_enum
 
 if TYPE_CHECKING:
     from model import GPT
@@ -80,9 +81,12 @@ class Reading:
     measures: dict[str, Measure]
     """By kind; a kind for which fewer than two sequences hold a target is left out."""
 
-    def __getitem__(self, kind: Kind) -> Measure:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stimulus", as_enum(Stimulus, self.stimulus, "stimulus"))
+
+    def __getitem__(self, kind: Kind | str) -> Measure:
         """The measure of one kind."""
-        return self.measures[kind.value]
+        return self.measures[as_enum(Kind, kind, "kind").value]
 
     def __contains__(self, kind: object) -> bool:
         """Whether the kind was measured."""

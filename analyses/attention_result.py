@@ -24,6 +24,7 @@ from analyses.config_rules import SEED, at_least, between, require, within
 from interp.controls import Head
 from interp.scores import can_reach
 from interp.stats import Interval
+from model.settings import as_enum
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,7 +118,7 @@ class Result:
         return self.first(self.headline)
 
 
-def found(result: Result, kind: Kind) -> Bool[Tensor, "layer head"]:
+def found(result: Result, kind: Kind | str) -> Bool[Tensor, "layer head"]:
     """Which heads count as found for `kind`, by the rule at the head of this module."""
     scores = result.headline[kind].intervals
     if not can_be_found(result, kind):
@@ -126,7 +127,7 @@ def found(result: Result, kind: Kind) -> Bool[Tensor, "layer head"]:
     return passing & (result.control[kind].intervals.mean < scores.mean / 2) if kind in BY_CONTENT else passing
 
 
-def possible(result: Result, kind: Kind) -> Bool[Tensor, "layer head"]:
+def possible(result: Result, kind: Kind | str) -> Bool[Tensor, "layer head"]:
     """Which heads could be found for `kind`, were their scores at the favourable ends of their intervals.
 
     Where `kind` cannot be decided, the heads whose score is as high as the rule asks.
@@ -138,31 +139,31 @@ def possible(result: Result, kind: Kind) -> Bool[Tensor, "layer head"]:
     return high & (result.control[kind].intervals.low < scores.high / 2) if kind in BY_CONTENT else high
 
 
-def can_be_found(result: Result, kind: Kind) -> bool:
+def can_be_found(result: Result, kind: Kind | str) -> bool:
     """Whether any head at all could be found for `kind` on this headline.
 
     A match cannot be told from a learned distance at a period that training showed, and on short sequences a multiple
     of chance is more attention than there is.
     """
-    if kind not in BY_CONTENT:
+    if as_enum(Kind, kind, "kind") not in BY_CONTENT:
         return True
     reading = result.headline
     return not reading.trained and can_reach(result.config.times_chance, reading[kind].chance)
 
 
-def found_heads(result: Result, kind: Kind) -> list[Head]:
+def found_heads(result: Result, kind: Kind | str) -> list[Head]:
     """The found heads as (layer, head), strongest first."""
     return ranked(result, kind, found(result, kind))
 
 
-def ranked(result: Result, kind: Kind, among: Bool[Tensor, "layer head"]) -> list[Head]:
+def ranked(result: Result, kind: Kind | str, among: Bool[Tensor, "layer head"]) -> list[Head]:
     """The heads of a mask as (layer, head), strongest first."""
     mean = result.headline[kind].intervals.mean
     heads = [(int(layer), int(index)) for layer, index in among.nonzero().tolist()]
     return sorted(heads, key=lambda head: -float(mean[head]))
 
 
-def strongest(reading: Reading, kind: Kind) -> Head:
+def strongest(reading: Reading, kind: Kind | str) -> Head:
     """The head with the largest score."""
     mean = reading[kind].intervals.mean
     layer, index = divmod(int(mean.argmax()), mean.shape[1])
@@ -176,17 +177,17 @@ def above(interval: Interval, chance: float) -> bool | None:
     return False if interval.high <= chance else None
 
 
-def _strong(result: Result, kind: Kind, score: Float[Tensor, "layer head"]) -> Bool[Tensor, "layer head"]:
+def _strong(result: Result, kind: Kind | str, score: Float[Tensor, "layer head"]) -> Bool[Tensor, "layer head"]:
     least, chance = result.config.threshold, result.headline[kind].chance
     return score >= (max(least, result.config.times_chance * chance) if _multiple_counts(result, kind) else least)
 
 
-def _multiple_counts(result: Result, kind: Kind) -> bool:
+def _multiple_counts(result: Result, kind: Kind | str) -> bool:
     """Whether the multiple of chance is asked for, and is no more than all attention."""
     return kind in BY_CONTENT and can_reach(result.config.times_chance, result.headline[kind].chance)
 
 
-def _floor(result: Result, kind: Kind) -> Float[Tensor, "layer head"]:
+def _floor(result: Result, kind: Kind | str) -> Float[Tensor, "layer head"]:
     """What the interval of a found head lies above: chance and the head's score at step 0, with the margin on top."""
     first, reading = result.headline_at_step_zero, result.headline
     chance = torch.full_like(reading[kind].intervals.mean, reading[kind].chance)

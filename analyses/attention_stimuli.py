@@ -18,6 +18,7 @@ from torch import Tensor
 from interp.periods import deciding_period, longest_fitting, trained_periods
 from interp.stimuli import check_period, ordinary_ids, reordered, repeated_tokens
 from interp.trials import HELD_OUT_TEXT, held_out_kind
+from model.settings import as_enum
 
 if TYPE_CHECKING:
     from model.lab import Lab
@@ -45,6 +46,9 @@ class Sequences:
     trained: bool | None = None
     """Whether training showed repeats of this period; None for text."""
     bos: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stimulus", as_enum(Stimulus, self.stimulus, "stimulus"))
 
 
 @runtime_checkable

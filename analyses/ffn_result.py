@@ -9,6 +9,7 @@ from enum import StrEnum
 from analyses.config_rules import SEED, require
 from analyses.ffn_reading import Reading, Summary
 from model.errors import ConfigError
+from model.settings import as_enum
 
 
 class Split(StrEnum):
@@ -44,6 +45,7 @@ class Config:
     """Whether step 0 of the run is read as well."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "split", as_enum(Split, self.split, "split"))
         require(self, seed=SEED)
         sizes = ("n_tokens", "n_triggers", "n_shown", "n_context", "n_promoted", "n_permutations", "batch_size")
         for name in sizes:

@@ -29,6 +29,7 @@ from interp.stats import Interval, linear_fit, over_seeds
 from model.config import FFNKind, GPTConfig, Init, Norm, NormKind, Positions
 from model.errors import ConfigError
 from model.gpt import GPT
+from model.settings import as_enum
 from model.sites import Tap
 
 SHOWN = tuple(name for name in MATRICES if name != "W_gate")
@@ -53,6 +54,9 @@ class Sweep:
     norm_kind: NormKind = NormKind.LAYERNORM
 
     def __post_init__(self) -> None:
+        placements = tuple(as_enum(Norm, each, "sweep.placements") for each in self.placements)
+        object.__setattr__(self, "placements", placements)
+        object.__setattr__(self, "norm_kind", as_enum(NormKind, self.norm_kind, "sweep.norm_kind"))
         for name in ("placements", "depths"):
             given = getattr(self, name)
             if not given or len(set(given)) < len(given):
@@ -69,7 +73,7 @@ class Sweep:
         )
         self.model(self.placements[0], self.depths[0])  # refuses what no model can be
 
-    def model(self, placement: Norm, depth: int) -> GPTConfig:
+    def model(self, placement: Norm | str, depth: int) -> GPTConfig:
         """The model of one cell."""
         return GPTConfig(
             n_layers=depth,
@@ -77,7 +81,7 @@ class Sweep:
             d_model=self.d_model,
             n_ctx=self.n_pos,
             d_vocab=self.d_vocab,
-            norm=placement,
+            norm=as_enum(Norm, placement, "placement"),
             norm_kind=self.norm_kind,
             positions=Positions.ROPE,
             ffn=FFNKind.RELU,
@@ -105,6 +109,9 @@ class Profile:
 
     token_norms: Float[Tensor, " seed"]
     """Typical norm of one token's gradient at the last layer's W_out."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "placement", as_enum(Norm, self.placement, "placement"))
 
     @property
     def n_seeds(self) -> int:
@@ -149,6 +156,9 @@ class Scaling:
     linearity: float
     """R^2 of a straight line through that mean square; NaN where it does not move."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "placement", as_enum(Norm, self.placement, "placement"))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Initialization:
@@ -164,14 +174,15 @@ class Initialization:
         """Numbers of layers, in rising order."""
         return sorted({profile.depth for profile in self.profiles})
 
-    def slope_difference(self, first: Norm, second: Norm, depth: int) -> Interval:
+    def slope_difference(self, first: Norm | str, second: Norm | str, depth: int) -> Interval:
         """Slope of ln |dL/dW_out| per layer in `first` minus that in `second`, paired by seed."""
         one, other = (layer_slopes(self.profile(norm, depth).w_out) for norm in (first, second))
         return over_seeds(one - other)
 
-    def profile(self, placement: Norm, depth: int) -> Profile:
+    def profile(self, placement: Norm | str, depth: int) -> Profile:
         """The profile of one placement and depth."""
-        return next(p for p in self.profiles if p.placement is placement and p.depth == depth)
+        wanted = (as_enum(Norm, placement, "placement"), depth)
+        return next(profile for profile in self.profiles if (profile.placement, profile.depth) == wanted)
 
 
 def measured_initialization(

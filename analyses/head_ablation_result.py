@@ -11,7 +11,7 @@ from analyses.config_rules import SEED, at_least, between, require, within
 from interp.effects import AblationEffect, OutcomeEffect
 from interp.head_roles import HeadRoles, RoleRule
 from interp.outcomes import share_of_scale
-from interp.places import Intervention
+from interp.places import Intervention, parse_intervention
 from interp.stats import Interval, Intervals
 
 INTERVENTIONS = (Intervention.MEAN, Intervention.ZERO)
@@ -79,6 +79,9 @@ class SetAblation:
     at_step_zero: OutcomeEffect | None
     """The same heads' effect on copying at step 0; None if this is step 0, or the run kept none."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "intervention", parse_intervention(self.intervention))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Alone:
@@ -113,9 +116,10 @@ class Result(Alone):
     at_step_zero: Alone | None
     """The same sequences and heads at the run's first checkpoint; None if this is it, or it was not kept."""
 
-    def set_of(self, role: str, intervention: Intervention = Intervention.MEAN) -> SetAblation | None:
+    def set_of(self, role: str, intervention: Intervention | str = Intervention.MEAN) -> SetAblation | None:
         """The set of one role; None if no head has it."""
-        return next((each for each in self.sets if (each.role, each.intervention) == (role, intervention)), None)
+        wanted = (role, parse_intervention(intervention))
+        return next((each for each in self.sets if (each.role, each.intervention) == wanted), None)
 
     @property
     def n_layers(self) -> int:

@@ -22,7 +22,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.interventions import Edits, Replacement, hooks_of, mean, mean_per_position, zero
-from interp.places import Intervention, Place, resolve_places
+from interp.places import Intervention, Place, Places, parse_intervention, resolve_places
 from interp.recordings import Means, mean_held
 from model.errors import InputError
 from model.sites import Site, Tap
@@ -62,26 +62,27 @@ def mean_activations(
 
 def hooks_for(
     gpt: GPT,
-    places: str | Sequence[Place],
+    places: Places,
     means: Means | None = None,
-    intervention: Intervention = Intervention.MEAN,
+    intervention: Intervention | str = Intervention.MEAN,
 ) -> Edits:
     """Hooks that replace `places`: one for each site they touch, for `gpt.hooks` or `gpt.run_with_hooks`.
 
     A place with an intervention of its own keeps it; the others take `intervention`. Both means need `means`.
     """
     alike: dict[tuple[str, Intervention], list[Place]] = {}
-    for place in resolve_places(places, gpt.config, intervention):
-        alike.setdefault((site_of(place), place.intervention or intervention), []).append(place)
+    fallback = parse_intervention(intervention)
+    for place in resolve_places(places, gpt.config, fallback):
+        alike.setdefault((site_of(place), place.intervention or fallback), []).append(place)
     return hooks_of(gpt, [_replacement(site, kind, found, means) for (site, kind), found in alike.items()])
 
 
 @contextmanager
 def ablated(
     gpt: GPT,
-    places: str | Sequence[Place],
+    places: Places,
     means: Means | None = None,
-    intervention: Intervention = Intervention.MEAN,
+    intervention: Intervention | str = Intervention.MEAN,
 ) -> Iterator[GPT]:
     """The model with `places` replaced until the `with` ends, also for `gpt.generate`.
 

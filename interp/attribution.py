@@ -30,6 +30,7 @@ from interp.places import head
 from interp.requirements import require_deterministic, require_targets
 from model.config import GPTConfig
 from model.errors import UnknownNameError, closest
+from model.settings import as_enum
 from model.sites import Tap, sites
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def logit_attribution(
     targets: Tensor,
     against: Tensor | None = None,
     *,
-    detail: Detail = Detail.HEADS,
+    detail: Detail | str = Detail.HEADS,
     attention_mask: Bool[Tensor, "batch pos"] | None = None,
 ) -> Attribution:
     """Take apart the logit that each position gives to its target, or the target's logit minus that of `against`.
@@ -114,6 +115,7 @@ def logit_attribution(
         NotAdditiveError: the stream of this model is not a sum.
         InputError: dropout is on, or a target is not a token.
     """
+    detail = as_enum(Detail, detail, "detail")
     gpt.config.require_additive_stream("direct logit attribution")
     require_deterministic(gpt)
     for asked in (targets,) if against is None else (targets, against):

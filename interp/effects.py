@@ -22,7 +22,7 @@ from interp.controls import control_p
 from interp.harm import Counted, Harms
 from interp.matched_places import matched_places
 from interp.outcomes import get_outcome, share_of_scale
-from interp.places import Intervention, Place, parse_intervention, print_places, resolve_places
+from interp.places import Intervention, Place, Places, parse_intervention, print_places, resolve_places
 from interp.stats import Interval, bootstrap_mean, sign_flip_p
 from interp.trials import Bench, Trial, copy_task, text_trial
 from model.lab import Lab
@@ -165,7 +165,7 @@ class AblationEffect:
 
 def ablate(
     lab: Lab,
-    places: str | Sequence[Place],
+    places: Places,
     *,
     metric: str = "copy_loss",
     intervention: Intervention | str = Intervention.MEAN,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from interp.stimuli import longest_period, ordinary_ids, repeated_tokens
 from model.errors import InputError
+from model.settings import as_enum
 from model.sites import Tap
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Live:
 
 
 @torch.no_grad()
-def look(lab: Lab, text: LiveText, prompt: str) -> Live:
+def look(lab: Lab, text: LiveText | str, prompt: str) -> Live:
     """Run the text through the model once, reading every pattern."""
     tokens, source = live_tokens(lab, text, prompt)
     layers = range(lab.config.n_layers)
@@ -60,7 +61,7 @@ def look(lab: Lab, text: LiveText, prompt: str) -> Live:
 
 
 @torch.no_grad()
-def coefficients(lab: Lab, text: LiveText, prompt: str) -> Float[Tensor, "layer pos memory"]:
+def coefficients(lab: Lab, text: LiveText | str, prompt: str) -> Float[Tensor, "layer pos memory"]:
     """Every memory's coefficient at every position of the text."""
     tokens, _ = live_tokens(lab, text, prompt)
     names = [str(Tap.MLP_POST.at(layer)) for layer in range(lab.config.n_layers)]
@@ -68,14 +69,14 @@ def coefficients(lab: Lab, text: LiveText, prompt: str) -> Float[Tensor, "layer 
     return torch.stack([cache[name][0].float() for name in names]).cpu()
 
 
-def live_tokens(lab: Lab, text: LiveText, prompt: str) -> tuple[Int[Tensor, " pos"], str]:
+def live_tokens(lab: Lab, text: LiveText | str, prompt: str) -> tuple[Int[Tensor, " pos"], str]:
     """Return the tokens of the text and what they are, in words.
 
     Raises:
         InputError: the prompt is empty, or has characters that the tokenizer does not know.
     """
     bos, n_ctx = lab.tokenizer.bos, lab.config.n_ctx
-    match text:
+    match as_enum(LiveText, text, "text"):
         case LiveText.REPEATS:
             period = min(LONGEST_REPEAT, longest_period(n_ctx, bos=bos))
             tokens = repeated_tokens(1, period, ordinary_ids(lab.tokenizer), seed=0, bos=bos)[0]

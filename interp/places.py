@@ -16,6 +16,7 @@ from enum import StrEnum
 
 from model.config import FFNKind, GPTConfig
 from model.errors import InputError, UnknownNameError, closest
+from model.settings import as_enum
 
 
 class Intervention(StrEnum):
@@ -59,6 +60,11 @@ class Place:
     intervention: Intervention | None = None
     """None leaves the choice to whoever ablates."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", as_enum(PlaceKind, self.kind, "kind"))
+        if self.intervention is not None:
+            object.__setattr__(self, "intervention", parse_intervention(self.intervention))
+
     def __str__(self) -> str:
         return self.label + (f":{self.intervention}" if self.intervention else "")
 
@@ -83,13 +89,18 @@ class Place:
         return self.kind in (PlaceKind.HEAD, PlaceKind.ATTENTION)
 
 
-def head(layer: int, index: int, intervention: Intervention | None = None) -> Place:
+Places = str | Place | Sequence[str | Place]
+"""Places as one text in the grammar, or one by one."""
+
+
+def head(layer: int, index: int, intervention: Intervention | str | None = None) -> Place:
     """The place of one attention head.
 
     >>> str(head(1, 3, Intervention.ZERO))
     'L1H3:zero'
     """
-    return Place(kind=PlaceKind.HEAD, layer=layer, index=index, intervention=intervention)
+    stated = None if intervention is None else parse_intervention(intervention)
+    return Place(kind=PlaceKind.HEAD, layer=layer, index=index, intervention=stated)
 
 
 _PLACE = re.compile(
@@ -101,13 +112,13 @@ _HOW = (
 )
 
 
-def parse_intervention(text: str) -> Intervention:
+def parse_intervention(text: Intervention | str) -> Intervention:
     """The intervention with this name; InputError lists the known ones."""
     try:
         return Intervention(text)
     except ValueError:
-        known = ", ".join(Intervention)
-        raise InputError(f'no intervention "{text}"; known are {known}.{closest(text, list(Intervention))}') from None
+        known, near = ", ".join(Intervention), closest(str(text), list(Intervention))
+        raise InputError(f'no intervention "{text}"; known are {known}.{near}') from None
 
 
 def parse_place(text: str) -> Place:
@@ -157,7 +168,7 @@ def print_places(places: Iterable[Place]) -> str:
 
 
 def resolve_places(
-    places: str | Sequence[Place], config: GPTConfig, intervention: Intervention = Intervention.MEAN
+    places: Places, config: GPTConfig, intervention: Intervention | str = Intervention.MEAN
 ) -> tuple[Place, ...]:
     """Places that this model has, none twice, each with an intervention: its own, or else the one given here.
 
@@ -165,13 +176,21 @@ def resolve_places(
         InputError: a text outside the grammar, no place at all, or one component named twice.
         UnknownNameError: a layer, head, memory or FFN that the model does not have.
     """
-    given = parse_places(places) if isinstance(places, str) else tuple(places)
+    fallback, given = parse_intervention(intervention), _given(places)
     if not given:
         raise InputError(f"no place given. {_HOW}")
     for place in given:
         _require_in_model(place, config)
     _require_distinct(given)
-    return tuple(replace(place, intervention=place.intervention or intervention) for place in given)
+    return tuple(replace(place, intervention=place.intervention or fallback) for place in given)
+
+
+def _given(places: Places) -> tuple[Place, ...]:
+    """Places of a text, of one place, or of several, each of them either."""
+    if isinstance(places, str):
+        return parse_places(places)
+    several = (places,) if isinstance(places, Place) else tuple(places)
+    return tuple(place for each in several for place in ((each,) if isinstance(each, Place) else parse_places(each)))
 
 
 def _require_in_model(place: Place, config: GPTConfig) -> None:

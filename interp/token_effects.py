@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from interp.ablation import ablated, mean_activations
 from interp.outcomes import token_losses
-from interp.places import Intervention, Place, parse_intervention, print_places, resolve_places
+from interp.places import Intervention, Places, parse_intervention, print_places, resolve_places
 from interp.requirements import require_deterministic, require_next_token
 from model.errors import InputError
 
@@ -56,7 +55,7 @@ class TokenEffects:
 def token_effects(
     lab: Lab,
     text: str | Int[Tensor, "1 pos"],
-    places: str | Sequence[Place],
+    places: Places,
     *,
     intervention: Intervention | str = Intervention.MEAN,
     n_reference: int = 64,

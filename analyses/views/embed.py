@@ -54,7 +54,7 @@ def embed(view: View | str, payload: Payload, name: str | None = None) -> str:
         payload: what its builder returned.
         name: id of the element, unique in the page; by default made from the payload.
     """
-    parts = sources(View(view))
+    parts = sources(view)
     data = json.dumps(payload, allow_nan=False).replace("<", "\\u003c")
     return FRAGMENT.substitute(
         name=name or f"view-{digest(data)}",

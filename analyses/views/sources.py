@@ -7,6 +7,8 @@ from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 
+from model.settings import as_enum
+
 
 class View(StrEnum):
     """A kind of view; the value is the name of its script."""
@@ -69,9 +71,13 @@ SKELETONS = {
 }
 
 
-@cache
-def sources(view: View) -> Sources:
+def sources(view: View | str) -> Sources:
     """Return the parts of `view`; its script is the shared file and its own, joined: a host's blob cannot import."""
+    return _sources(as_enum(View, view, "view"))
+
+
+@cache
+def _sources(view: View) -> Sources:
     entry, html = SKELETONS[view]
     return Sources(html=html, css=_read("views.css"), js=f"{_read('common.js')}\n{_read(f'{view}.js')}", entry=entry)
 

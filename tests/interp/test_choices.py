@@ -1,0 +1,289 @@
+"""A choice is its member or its value, and nothing else is taken for one of the others.
+
+Text passes for a choice nearly everywhere: a member of a `StrEnum` equals its value, but is not the same object. So a
+comparison by identity would send a value down the other branch, without a word, and to other numbers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from enum import StrEnum
+from functools import cache
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import jaxtyping
+import pytest
+import torch
+from torch import Tensor
+
+import analyses
+import interp
+from analyses import attention_result
+from analyses import gradient_initialization as initial
+from analyses import head_ablation_result as ablation_result
+from analyses.attention_readings import Kind, Reading, read
+from analyses.attention_stimuli import Sequences, Stimulus
+from analyses.ffn_result import Config as FFNConfig
+from analyses.ffn_result import Split
+from analyses.views.embed import embed, page
+from analyses.views.sources import View, sources
+from interp.ablation import ablated, hooks_for, mean_activations
+from interp.attribution import Detail, logit_attribution
+from interp.effects import AblationEffect, ablate
+from interp.live import LiveText, coefficients, live_tokens, look
+from interp.places import Intervention, Place, PlaceKind, head, parse_intervention, resolve_places
+from interp.recordings import Means
+from interp.stats import Interval
+from interp.stimuli import reordered, repeated_tokens
+from interp.token_effects import token_effects
+from model import GPT, Norm, NormKind
+from model.errors import ConfigError, InputError
+from model.lab import Lab
+from tests.conftest import make_gpt_with
+from tests.planted_run import planted_lab
+
+TOKENS = torch.randint(50, (3, 12), generator=torch.Generator().manual_seed(7))
+
+
+@cache
+def gpt() -> GPT:
+    return make_gpt_with()
+
+
+@cache
+def means() -> Means:
+    return mean_activations(gpt(), TOKENS.flip(0), source="the same, the other way round")
+
+
+@pytest.fixture(autouse=True)
+def bare() -> Iterator[None]:
+    """As users run it: types are not checked at the door, which would refuse a value before the code sees it."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    return planted_lab(tmp_path_factory.mktemp("runs") / "planted")
+
+
+@cache
+def readings() -> tuple[Reading, ...]:
+    repeats = repeated_tokens(3, 6, torch.arange(50), seed=0, bos=None)
+    kinds = {Stimulus.REPEATS: repeats, Stimulus.CONTROL: reordered(repeats, 6)}
+    shown = [Sequences(stimulus=kind, tokens=tokens, period=6, trained=False) for kind, tokens in kinds.items()]
+    return tuple(read(gpt(), each, n_resamples=100, level=0.95, seed=0) for each in shown)
+
+
+@cache
+def heads() -> attention_result.Result:
+    """Of a model that nobody trained: every head passes a rule that asks for nothing."""
+    config = attention_result.Config(threshold=0, margin=0, times_chance=0)
+    example = attention_result.Example(layer=0, head=0, period=6, tokens=("a",), pattern=torch.ones(1, 1))
+    rest: dict[str, Any] = {"run": "toy", "step": 1, "tokens_seen": 1, "trained_periods": None, "at_step_zero": None}
+    return attention_result.Result(config=config, readings=readings(), example=example, **rest)
+
+
+def one_of_each(role: str, given: Any) -> Any:
+    """What `set_of` looks through: the sets, and nothing else of the result."""
+    return ablation_result.Result.set_of(SimpleNamespace(sets=sets()), role, given)  # type: ignore[arg-type]
+
+
+@cache
+def sets() -> tuple[ablation_result.SetAblation, ...]:
+    return tuple(set_of(kind) for kind in (Intervention.MEAN, Intervention.ZERO))
+
+
+def set_of(kind: Any) -> ablation_result.SetAblation:
+    effect = AblationEffect.__new__(AblationEffect)
+    return ablation_result.SetAblation(role="induction", heads=(), intervention=kind, effect=effect, at_step_zero=None)
+
+
+def prompt(lab: Lab) -> str:
+    return lab.text(lab.eval_tokens[0, 1:6])
+
+
+def logits_under(given: Any) -> Tensor:
+    with ablated(gpt(), "L0H3", means(), given), torch.no_grad():
+        return gpt()(TOKENS)
+
+
+def logits_with_hooks(given: Any) -> Tensor:
+    return gpt().run_with_hooks(TOKENS, fwd_hooks=hooks_for(gpt(), [head(0, 3)], means(), given))
+
+
+def read_of(kind: Any) -> Reading:
+    return replace(readings()[0], stimulus=kind)
+
+
+@cache
+def initialization() -> initial.Initialization:
+    return initial.Initialization(profiles=tuple(profile_of(norm) for norm in Norm), scalings=(), n_tokens=1)
+
+
+def profile_of(placement: Any) -> initial.Profile:
+    at = list(Norm).index(placement) if placement in list(Norm) else 0
+    drawn = torch.rand(2, 2, len(initial.SHOWN), generator=torch.Generator().manual_seed(at))
+    rest = {"stream_norms": torch.ones(2, 3), "mean_square": torch.ones(2, 3), "token_norms": torch.ones(2)}
+    return initial.Profile(placement=placement, depth=2, matrix_norms=drawn, **rest)
+
+
+def scaling_of(placement: Any) -> initial.Scaling:
+    growth = Interval(mean=1.0, low=1.0, high=1.0, n=2, level=0.95, method="t")
+    rest: dict[str, Any] = {"exponent": None, "batch_exponent": None, "slopes": ()}
+    return initial.Scaling(placement=placement, growth=growth, linearity=1.0, **rest)
+
+
+def with_memories(lab: Lab) -> Any:
+    """The planted model has heads only."""
+    gpt = make_gpt_with(d_vocab=lab.config.d_vocab, n_ctx=lab.config.n_ctx)
+    parts = {"gpt": gpt, "config": gpt.config, "tokens": lab.tokens, "eval_tokens": lab.eval_tokens}
+    return SimpleNamespace(tokenizer=lab.tokenizer, **parts)
+
+
+EVERY_HEAD = torch.ones(2, 4, dtype=torch.bool)
+GRID: dict[str, Any] = {"cells": []}
+
+CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
+    "interp.ablation.ablated": (Intervention, lambda given, _: logits_under(given)),
+    "interp.ablation.hooks_for": (Intervention, lambda given, _: logits_with_hooks(given)),
+    "interp.attribution.logit_attribution": (
+        Detail,
+        lambda given, _: logit_attribution(gpt(), TOKENS, TOKENS, detail=given).values,
+    ),
+    "interp.effects.ablate": (
+        Intervention,
+        lambda given, lab: ablate(lab, "L1H2", intervention=given, n_sequences=4, n_controls=0).places,
+    ),
+    "interp.live.look": (LiveText, lambda given, lab: look(lab, given, prompt(lab)).source),
+    "interp.live.coefficients": (LiveText, lambda given, lab: coefficients(with_memories(lab), given, prompt(lab))),
+    "interp.live.live_tokens": (LiveText, lambda given, lab: live_tokens(lab, given, prompt(lab))[1]),
+    "interp.places.Place.kind": (PlaceKind, lambda given, _: repr(Place(kind=given, layer=0, index=1))),
+    "interp.places.Place.intervention": (Intervention, lambda given, _: repr(replace(head(0, 1), intervention=given))),
+    "interp.places.head": (Intervention, lambda given, _: repr(head(0, 1, given))),
+    "interp.places.parse_intervention": (Intervention, lambda given, _: repr(parse_intervention(given))),
+    "interp.places.resolve_places": (Intervention, lambda given, _: repr(resolve_places("L0H3", gpt().config, given))),
+    "interp.token_effects.token_effects": (
+        Intervention,
+        lambda given, lab: token_effects(lab, lab.eval_tokens[:1, :8], "L1H2", intervention=given).ablated,
+    ),
+    "analyses.attention_readings.Reading.stimulus": (Stimulus, lambda given, _: repr(read_of(given).stimulus)),
+    "analyses.attention_readings.Reading.__getitem__": (Kind, lambda given, _: readings()[1][given].chance),
+    "analyses.attention_result.can_be_found": (Kind, lambda given, _: attention_result.can_be_found(heads(), given)),
+    "analyses.attention_result.found": (Kind, lambda given, _: attention_result.found(heads(), given)),
+    "analyses.attention_result.found_heads": (Kind, lambda given, _: attention_result.found_heads(heads(), given)),
+    "analyses.attention_result.possible": (Kind, lambda given, _: attention_result.possible(heads(), given)),
+    "analyses.attention_result.ranked": (Kind, lambda given, _: attention_result.ranked(heads(), given, EVERY_HEAD)),
+    "analyses.attention_result.strongest": (Kind, lambda given, _: attention_result.strongest(readings()[0], given)),
+    "analyses.attention_stimuli.Sequences.stimulus": (
+        Stimulus,
+        lambda given, _: repr(Sequences(stimulus=given, tokens=TOKENS).stimulus),
+    ),
+    "analyses.ffn_result.Config.split": (Split, lambda given, _: repr(FFNConfig(split=given))),
+    "analyses.gradient_initialization.Initialization.profile": (
+        Norm,
+        lambda given, _: initialization().profile(given, 2).w_out,
+    ),
+    "analyses.gradient_initialization.Initialization.slope_difference": (
+        Norm,
+        lambda given, _: initialization().slope_difference(given, Norm.PRE, 2),
+    ),
+    "analyses.gradient_initialization.Profile.placement": (Norm, lambda given, _: repr(profile_of(given).placement)),
+    "analyses.gradient_initialization.Scaling.placement": (Norm, lambda given, _: repr(scaling_of(given).placement)),
+    "analyses.gradient_initialization.Sweep.model": (Norm, lambda given, _: initial.Sweep().model(given, 2)),
+    "analyses.gradient_initialization.Sweep.norm_kind": (
+        NormKind,
+        lambda given, _: repr(initial.Sweep(norm_kind=given)),
+    ),
+    "analyses.head_ablation_result.SetAblation.intervention": (
+        Intervention,
+        lambda given, _: repr(set_of(given).intervention),
+    ),
+    "analyses.head_ablation_result.Result.set_of": (
+        Intervention,
+        lambda given, _: sets().index(found) if (found := one_of_each("induction", given)) else None,
+    ),
+    "analyses.views.embed.embed": (View, lambda given, _: embed(given, GRID)),
+    "analyses.views.embed.page": (View, lambda given, _: page(given, GRID, "toy")),
+    "analyses.views.sources.sources": (View, lambda given, _: sources(given)),
+}
+"""What takes a choice, and a look at what it does with one."""
+
+
+def members(name: str) -> list[StrEnum]:
+    """The choices that mean something there: a match is scored on re-ordered repeats only, and so is no finding."""
+    absent = {Kind.MATCH, Kind.LATER} if name.startswith("analyses.attention_result.") else set()
+    return [member for member in CASES[name][0] if member not in absent]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_value_does_what_its_member_does(name: str, lab: Lab) -> None:
+    _, does = CASES[name]
+    for member in members(name):
+        expected, found = does(member, lab), does(member.value, lab)
+        assert torch.equal(expected, found) if isinstance(expected, Tensor) else expected == found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_no_choice_is_refused_with_the_choices(name: str, lab: Lab) -> None:
+    choices, does = CASES[name]
+    for wrong in ("foo", f" {members(name)[0].value}", members(name)[0].name):
+        with pytest.raises((ConfigError, InputError), match=f'"{wrong}".* {list(choices)[-1].value}'):
+            does(wrong, lab)
+
+
+@pytest.mark.parametrize("name", ["interp.ablation.ablated", "interp.attribution.logit_attribution"])
+def test_each_choice_gives_other_numbers(name: str, lab: Lab) -> None:
+    """Otherwise no value could be told from another."""
+    found = [CASES[name][1](member, lab) for member in CASES[name][0]]
+    assert not any(torch.equal(one, other) for place, one in enumerate(found) for other in found[:place])
+
+
+def test_everything_that_takes_a_choice_is_tried_here() -> None:
+    assert sorted(set(takers())) == sorted(CASES)
+
+
+def takers() -> Iterator[str]:
+    """Every public function, method and dataclass field of interp and analyses with a `StrEnum` among its types."""
+    for module in modules():
+        for name, value in vars(module).items():
+            if name.startswith("_") or getattr(value, "__module__", "") != module.__name__:
+                continue
+            where = f"{module.__name__}.{name}"
+            if is_dataclass(value) and isinstance(value, type):
+                yield from (f"{where}.{each.name}" for each in fields(value) if named_in(each.type, module))
+            if inspect.isfunction(value) and any(named_in(each, module) for each in parameters_of(value)):
+                yield where
+            for method, function in vars(value).items() if isinstance(value, type) else ():
+                public = not method.startswith("_") or method == "__getitem__"
+                if (
+                    public
+                    and inspect.isfunction(function)
+                    and any(named_in(p, module) for p in parameters_of(function))
+                ):
+                    yield f"{where}.{method}"
+
+
+def parameters_of(function: Any) -> list[Any]:
+    found = inspect.signature(inspect.unwrap(function)).parameters.values()
+    return [parameter.annotation for parameter in found]
+
+
+def named_in(annotation: Any, module: ModuleType) -> bool:
+    """Whether a choice can be meant by itself, not as the key of a table."""
+    parts = [part.strip() for part in str(annotation).split("|")]
+    meant = [getattr(module, part, None) for part in parts if part.isidentifier()]
+    return any(isinstance(each, type) and issubclass(each, StrEnum) for each in meant)
+
+
+def modules() -> Iterator[ModuleType]:
+    for package in (interp, analyses):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if found.name != "interp.audit.reference":  # the model once more, from its config, which is checked
+                yield importlib.import_module(found.name)
