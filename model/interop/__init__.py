@@ -26,3 +26,8 @@ class Imported:
     """Sentences on what was adapted, dropped or stripped."""
     step: int | None = None
     """Optimizer steps, where the source says."""
+
+
+def step_said(value: object) -> int | None:
+    """The optimizer steps that a file says lie behind; None where what it says is no whole number above zero."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

@@ -94,11 +94,11 @@ def opened(where: str | Path, tokenizer: str | None = None) -> Imported:
     if found.kind is Kind.GGUF:
         from model.interop.gguf import from_gguf
 
-        imported = from_gguf(found.where)
+        imported = from_gguf(found.where, with_tokenizer=tokenizer is None)
     else:
         from model.interop.hf import from_hf
 
-        imported = from_hf(found.where, with_tokenizer=tokenizer is None)
+        imported = from_hf(found.where, with_tokenizer=tokenizer is None, from_hub=found.kind is Kind.HUB)
     if tokenizer is None:
         return imported
     given = given_tokenizer(tokenizer, imported.gpt.config.d_vocab)

@@ -20,10 +20,18 @@ from model.config import GPTConfig, NormKind
 from model.errors import CheckpointError, InputError
 from model.files import atomic_folder, clear_os_errors, write_json
 from model.gpt import GPT
-from model.interop import Imported
+from model.interop import Imported, step_said
 from model.interop.hf_config import config_from_hf, config_to_hf, fields_alone, read_config
-from model.interop.hf_files import CONFIG, WEIGHTS, found_source, read_settings, read_weights
-from model.interop.hf_state import gpt_from_hf_state, has_zero_biases, hf_state
+from model.interop.hf_files import (
+    CONFIG,
+    WEIGHTS,
+    fetch_weights,
+    found_source,
+    read_settings,
+    read_shapes,
+    read_weights,
+)
+from model.interop.hf_state import gpt_from_hf_state, has_zero_biases, hf_state, refuse_other_sizes
 from model.interop.hf_tokenizer import DEFINITION, SETTINGS, tokenizer_from_hf, tokenizer_to_hf
 from model.interop.remarks import remarks_on
 from model.tokenizer import Tokenizer
@@ -62,24 +70,29 @@ def to_hf(gpt: GPT, tokenizer: Tokenizer | None, folder: str | Path) -> None:
         (unfinished / WEIGHTS).chmod((unfinished / CONFIG).stat().st_mode)  # safetensors lets the owner alone read it
 
 
-def from_hf(where: str | Path, *, dtype: torch.dtype | None = None, with_tokenizer: bool = True) -> Imported:
+def from_hf(
+    where: str | Path, *, dtype: torch.dtype | None = None, with_tokenizer: bool = True, from_hub: bool = False
+) -> Imported:
     """The model in a folder, or of a name on the hub, with its tokenizer where it has one.
 
     Args:
         where: a folder with config.json and safetensors, or a name such as OWNER/MODEL.
         dtype: what to cast the weights to; by default at least fp32, which half precision fits into exactly.
         with_tokenizer: false to leave out a tokenizer that cannot be read, or is not wanted.
+        from_hub: true where `where` is a name on the hub even if a folder here is called the same.
 
     Raises:
         InputError: there is no such folder or model, or its tokenizer cannot be used.
         ConfigError: it is of another family, or a field changes the function in a way that ours has no counterpart for.
         CheckpointError: its files are damaged, incomplete, pickled, or of another model than the config says.
     """
-    source = found_source(where)
+    source = found_source(where, from_hub=from_hub)
     if not (source.folder / CONFIG).is_file():
         raise CheckpointError(f"{source.spoken} holds no {CONFIG}; give the folder of a Hugging Face model.")
     mapping = read_settings(source.folder / CONFIG)
     config, notes = read_config(mapping)
+    fetch_weights(source)
+    refuse_other_sizes(config, read_shapes(source))
     tokenizer, said = tokenizer_from_hf(source.folder, config.d_vocab) if with_tokenizer else (None, ())
     tensors = read_weights(source)
     config, changed = _with_biases_as_stored(config, mapping, tensors)
@@ -118,7 +131,7 @@ def _step(folder: Path) -> int | None:
     """Optimizer steps, where transformers' trainer left its record."""
     record = read_settings(folder / TRAINER) if (folder / TRAINER).is_file() else {}
     step = record.get("global_step")
-    return step if isinstance(step, int) else None
+    return step_said(step)
 
 
 def _check_sizes(tokenizer: Tokenizer, gpt: GPT) -> None:

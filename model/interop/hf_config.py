@@ -109,12 +109,18 @@ def family_named(fields: Fields) -> Family:
     """The family that model_type, or else the architecture, names."""
     said = fields.get("model_type")
     if said is None:
-        classes = fields.get("architectures") or [""]
-        said = {"LlamaForCausalLM": LLAMA.name, "GPT2LMHeadModel": GPT2.name}.get(classes[0])
+        classes = fields.get("architectures")
+        first = classes[0] if isinstance(classes, list) and classes else None
+        said = next((name for name, model in _CLASSES.items() if first == model), first)
     for family in (LLAMA, GPT2):
         if said == family.name:
             return family
+    if said is None:
+        raise ConfigError("config.json names no model_type; models of the families llama and gpt2 are read.")
     raise ConfigError(f'model_type="{said}" is neither llama nor gpt2; models of these two families are read.')
+
+
+_CLASSES = {LLAMA.name: "LlamaForCausalLM", GPT2.name: "GPT2LMHeadModel"}
 
 
 def _without_counterpart(config: GPTConfig, family: Family) -> list[str]:

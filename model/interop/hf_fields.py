@@ -67,16 +67,18 @@ class Fields:
 
     def rope_base(self) -> float:
         """rope_theta from where transformers 5 or 4 keeps it; frequencies that are scaled are refused."""
-        rope = self._first(("rope_scaling", "rope_parameters")) or {}
+        where = "rope_scaling" if self._mapping.get("rope_scaling") else "rope_parameters"
+        rope = self._mapping.get(where) or {}
         if not isinstance(rope, Mapping):
-            raise ConfigError(f"config.json says rope_parameters={rope!r}; an object belongs there.")
+            raise ConfigError(f"config.json says {where}={rope!r}; an object belongs there.")
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind != "default":
-            where = "rope_scaling" if self._mapping.get("rope_scaling") else "rope_parameters"
             raise ConfigError(
                 f"{where} of type {kind!r} has no counterpart here: frequencies are not scaled. Only rope_type "
                 '"default" can be imported.'
             )
+        if any(isinstance(part, Mapping) for part in rope.values()):
+            raise ConfigError(f"{where} differs from layer to layer ({', '.join(rope)}); all layers rotate alike here.")
         for name, value in (("partial_rotary_factor", 1.0), ("attention_factor", 1.0)):
             Fields(rope).refuse(name, unless=value, why="only whole heads are rotated, by unit vectors")
             self.refuse(name, unless=value, why="only whole heads are rotated, by unit vectors")

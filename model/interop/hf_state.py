@@ -8,7 +8,7 @@ zeros stand there, which is the same function.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from model.checkpoint import stored_weights
-from model.config import GPTConfig, NormKind
+from model.config import GPTConfig, NormKind, Positions
 from model.errors import CheckpointError
 from model.gpt import GPT
 from model.interop.hf_config import family_of
@@ -56,9 +56,9 @@ class Place:
         part = theirs if self.third is None else theirs.chunk(3, dim=-1)[self.third]
         return part.T if self.is_transposed else part
 
-    def shape(self, ours: Tensor) -> list[int]:
-        """The shape of theirs."""
-        *rest, last = reversed(ours.shape) if self.is_transposed else ours.shape
+    def shape(self, ours: Sequence[int]) -> list[int]:
+        """The shape of theirs, for the shape of ours."""
+        *rest, last = reversed(ours) if self.is_transposed else ours
         return [*rest, last * (1 if self.third is None else 3)]
 
 
@@ -90,10 +90,11 @@ def gpt_from_hf_state(config: GPTConfig, tensors: Mapping[str, Tensor], *, biasl
         CheckpointError: a tensor is missing, unknown or misshapen, a tied head is not the embedding, or a bias is not
             zero where `config` has none; the sentence names it.
     """
+    refuse_other_sizes(config, {name: list(tensor.shape) for name, tensor in tensors.items()})
     gpt = GPT(config)
     found = _by_plain_name(tensors, config)
     wanted = {ours: place_of(ours, config) for ours in stored_weights(gpt) if not _is_absent(ours, biasless)}
-    shapes = {place.name: place.shape(gpt.get_parameter(ours)) for ours, place in wanted.items()}
+    shapes = {place.name: place.shape(gpt.get_parameter(ours).shape) for ours, place in wanted.items()}
     _check_head(found, config)
     _check_blanks(found, _blank_biases(gpt))
     _check_names(found, shapes, config)
@@ -102,6 +103,42 @@ def gpt_from_hf_state(config: GPTConfig, tensors: Mapping[str, Tensor], *, biasl
         if ours in wanted:
             weights.copy_(wanted[ours].read(found[wanted[ours].name][1]))
     return gpt.eval()
+
+
+def refuse_other_sizes(config: GPTConfig, shapes: Mapping[str, list[int]]) -> None:
+    """Refuse a config of another size than its weights, before anything of that size is made.
+
+    A config.json may ask for more than there is memory for; its weights cannot, as they are there. Looked at is what
+    decides on the size of the whole: one matrix of each kind, and the number of layers roughly.
+
+    Raises:
+        CheckpointError: the config asks for another shape; the sentence names the weight.
+    """
+    if config.n_layers > len(shapes):
+        raise CheckpointError(f"The config asks for {config.n_layers} layers, and there are {len(shapes)} weights.")
+    there = {name.removeprefix(_prefix(config)): (name, shape) for name, shape in shapes.items()}
+    for ours, size in _decisive(config).items():
+        place = place_of(ours, config)
+        name, shape = there.get(place.name, ("", place.shape(size)))
+        if shape != place.shape(size):
+            raise CheckpointError(_misshapen(name, shape, place.shape(size)))
+
+
+def _decisive(config: GPTConfig) -> dict[str, tuple[int, int]]:
+    """The shapes from which every other follows."""
+    width, first = config.d_model, "blocks.0"
+    positions = {"pos_embed.weight": (config.n_ctx, width)} if config.positions is Positions.LEARNED else {}
+    return {
+        "embed.weight": (config.d_vocab, width),
+        **positions,
+        f"{first}.attn.q_proj.weight": (config.n_heads * config.head_width, width),
+        f"{first}.attn.k_proj.weight": (config.kv_heads * config.head_width, width),
+        f"{first}.mlp.in_proj.weight": (config.ffn_width, width),
+    }
+
+
+def _misshapen(name: str, shape: list[int], wanted: list[int]) -> str:
+    return f"The weight {name} is {shape}; the config asks for {wanted}."
 
 
 def place_of(ours: str, config: GPTConfig) -> Place:
@@ -138,7 +175,7 @@ def _blank_biases(gpt: GPT) -> dict[str, list[int]]:
     """The biases that a GPT-2 has and ours has not, with their shapes."""
     if gpt.config.norm_kind is NormKind.RMSNORM or gpt.config.biases:
         return {}
-    places = {name: place_of(name, gpt.config).shape(tensor) for name, tensor in stored_weights(gpt).items()}
+    places = {name: place_of(name, gpt.config).shape(tensor.shape) for name, tensor in stored_weights(gpt).items()}
     names = {place_of(name, gpt.config).name: shape for name, shape in places.items()}
     plain = {name: shape for name, shape in names.items() if name not in (HEAD, *EMBEDDINGS)}
     return {name.removesuffix("weight") + "bias": shape[-1:] for name, shape in plain.items()}
@@ -198,4 +235,4 @@ def _check_names(found: Mapping[str, tuple[str, Tensor]], shapes: Mapping[str, l
     for plain, shape in shapes.items():
         name, tensor = found[plain]
         if list(tensor.shape) != shape:
-            raise CheckpointError(f"The weight {name} is {list(tensor.shape)}; the config asks for {shape}.")
+            raise CheckpointError(_misshapen(name, list(tensor.shape), shape))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from model.errors import InputError, UnknownNameError
 from model.files import clear_os_errors
+from model.interop.hf_files import is_hub_name
 
 
 class Kind(Enum):
@@ -31,8 +31,7 @@ class Recognised:
 
 HUB_PREFIX = "hf:"
 ALLOWED = "a Hugging Face directory, a name on its hub (hf:NAME), a .gguf file, or a nanoGPT ckpt.pt"
-_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_FILE_ENDING = re.compile(r"\.(pt|pth|bin|ckpt|gguf|safetensors|json)$")
+_FILE_ENDINGS = (".pt", ".pth", ".bin", ".ckpt", ".gguf", ".safetensors", ".json")
 
 
 def recognised(where: str | Path) -> Recognised:
@@ -50,13 +49,13 @@ def recognised(where: str | Path) -> Recognised:
             return _directory(path)
         if path.is_file():
             return _file(path)
-    if _HUB_NAME.fullmatch(text) and not text.startswith(".") and not _FILE_ENDING.search(text):
+    if is_hub_name(text) and not text.endswith(_FILE_ENDINGS):
         return Recognised(Kind.HUB, text)
     raise UnknownNameError(f"There is nothing at {text}; give {ALLOWED}.")
 
 
 def _hub_name(name: str) -> str:
-    if not _HUB_NAME.fullmatch(name):
+    if not is_hub_name(name):
         raise UnknownNameError(f'"{name}" is no name on the Hugging Face hub; write hf:gpt2 or hf:OWNER/NAME.')
     return name
 
@@ -64,6 +63,11 @@ def _hub_name(name: str) -> str:
 def _directory(path: Path) -> Recognised:
     if (path / "run.json").is_file():
         raise InputError(f"{path} is a run of Cutaway already; use it as it is, for example: cutaway generate {path}")
+    if (path / "manifest.json").is_file() and path.parent.name == "checkpoints":
+        raise InputError(
+            f"{path} is a checkpoint of the run {path.parent.parent} of Cutaway; use that as it is, for example: "
+            f"cutaway generate {path.parent.parent}@{path.name.removeprefix('step-').lstrip('0') or 0}"
+        )
     if (path / "config.json").is_file():
         return Recognised(Kind.HUGGING_FACE, str(path))
     inside = [file for file in sorted(path.iterdir()) if file.is_file() and _kind_of(file) is not None]
@@ -79,7 +83,7 @@ def _file(path: Path) -> Recognised:
     if kind is not None:
         return Recognised(kind, str(path))
     if (path.parent / "config.json").is_file() and path.suffix in (".json", ".safetensors"):
-        return Recognised(Kind.HUGGING_FACE, str(path.parent))
+        return _directory(path.parent)
     raise InputError(f"{path} is no model that can be imported; give {ALLOWED}.")
 
 

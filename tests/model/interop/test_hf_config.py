@@ -90,7 +90,7 @@ def test_a_gpt2_of_another_activation_that_ours_has_is_read(activation: str, kin
 
 REFUSED = {
     "family": (THEIR_LLAMA | {"model_type": "mamba"}, 'model_type="mamba" is neither llama nor gpt2'),
-    "nothing": ({}, 'model_type="None" is neither'),
+    "nothing": ({}, "config.json names no model_type; models of the families"),
     "a size": (without(THEIR_LLAMA, "hidden_size"), "config.json lacks hidden_size"),
     "a word for a size": (THEIR_LLAMA | {"hidden_size": "32"}, "says hidden_size='32'; a whole number"),
     "a word for a number": (THEIR_LLAMA | {"rms_norm_eps": "1e-6"}, "says rms_norm_eps='1e-6'; a number"),
