@@ -32,6 +32,10 @@ def import_(
         str | None,
         typer.Option("--tokenizer", metavar="bytes|chars:FILE|FOLDER", help="Where the source has none, or another."),
     ] = None,
+    ffn: Annotated[
+        str | None,
+        typer.Option("--ffn", metavar="gelu|gelu_tanh", help="nanoGPT only: gelu_tanh for code before June 2023."),
+    ] = None,
 ) -> None:
     """Make a run of a model that another program trained."""
     from model.interop.exchange import import_model, text_of
@@ -39,7 +43,7 @@ def import_(
     folder = out or Path("runs") / _name_of(where)
     chosen = text_of(data) if data else None
     remark(f"Opening {where} ...")
-    import_model(where, folder, data=chosen, n_ctx=n_ctx, tokenizer=tokenizer)
+    import_model(where, folder, data=chosen, n_ctx=n_ctx, tokenizer=tokenizer, ffn=ffn)
     _tell_import(folder)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from model.checkpoint import save_checkpoint, stored_weights, weights_sha256
-from model.config import Positions
+from model.config import FFNKind, Positions
 from model.errors import ConfigError, InputError, TrainingError, UnknownNameError, closest
 from model.files import atomic_folder, clean_leftovers, write_json
 from model.gpt import GPT
@@ -55,6 +55,7 @@ def import_model(
     data: DataConfig | None = None,
     n_ctx: int | None = None,
     tokenizer: str | None = None,
+    ffn: str | None = None,
 ) -> Path:
     """Make the run `out` of another program's model; nothing is left behind where that fails.
 
@@ -64,6 +65,7 @@ def import_model(
         data: the text it is to be studied on; left out, the standard library's, or that of `tokenizer="chars:FILE"`.
         n_ctx: a shorter context than the model's; a longer one where positions are not learned.
         tokenizer: in place of the one in the source, or where it has none; see `given_tokenizer`.
+        ffn: for a nanoGPT checkpoint, which does not say its GELU: `gelu`, or `gelu_tanh` for code before June 2023.
     """
     out = Path(out)
     data = _default_data(tokenizer) if data is None else _checked_data(data)
@@ -72,7 +74,7 @@ def import_model(
     with run_files.claimed(out):
         if out.parent.is_dir():
             clean_leftovers(out.parent)
-        imported = with_context(opened(where, tokenizer), n_ctx)
+        imported = with_context(opened(where, tokenizer, ffn=ffn), n_ctx)
         cut_by = _tokenizer_of(imported)
         corpus, rows = _text(data, cut_by, imported.gpt.config.n_ctx)
         with atomic_folder(out, TrainingError) as folder:
@@ -84,13 +86,15 @@ def import_model(
     return out
 
 
-def opened(where: str | Path, tokenizer: str | None = None) -> Imported:
+def opened(where: str | Path, tokenizer: str | None = None, *, ffn: str | None = None) -> Imported:
     """The model at `where`, by whichever reader its content asks for."""
     found = recognised(where)
+    if ffn is not None and found.kind is not Kind.NANOGPT:
+        raise InputError(f"{found.kind.value[0].upper()}{found.kind.value[1:]} says its own FFN; leave out ffn={ffn}.")
     if found.kind is Kind.NANOGPT:
         from model.interop.nanogpt import from_nanogpt
 
-        return from_nanogpt(found.where, tokenizer)
+        return from_nanogpt(found.where, tokenizer, ffn=ffn or FFNKind.GELU)
     if found.kind is Kind.GGUF:
         from model.interop.gguf import from_gguf
 

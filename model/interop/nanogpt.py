@@ -1,9 +1,7 @@
 """A nanoGPT checkpoint (`ckpt.pt`) as our model: pre-norm, learned positions, GELU, tied embeddings (Karpathy 2022).
 
-The file is a pickle, which can run any code when it is opened. So it is opened here and nowhere else, only when an
-import is asked for, and by torch's unpickler that makes tensors and plain data and refuses everything else
-(`weights_only=True`; torch before 2.10 is not trusted with it, CVE-2026-24747). nanoGPT's matrices are `nn.Linear`'s,
-so that they are taken as they lie, where GPT-2's in Hugging Face's layout are transposed.
+nanoGPT's matrices are `nn.Linear`'s, so that they are taken as they lie, where GPT-2's in Hugging Face's layout are
+transposed. How the file itself is opened, which is a pickle, is said in `model.interop.nanogpt_file`.
 
 Limits: nanoGPT's own architecture only; a fork that computes something else is refused by the settings or the weights
 that it adds. The file does not say which GELU the code had: the exact one, as in nanoGPT since June 2023, is assumed.
@@ -11,9 +9,7 @@ that it adds. The file does not say which GELU the code had: the exact one, as i
 
 from __future__ import annotations
 
-import pickle
 import re
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,19 +19,14 @@ from torch import Tensor
 
 from model.checkpoint import stored_weights
 from model.config import FFNKind, GPTConfig, NormKind, Positions
-from model.errors import CheckpointError, ConfigError
+from model.errors import ConfigError
 from model.gpt import GPT
-from model.interop import Imported
+from model.interop import Imported, step_said
 from model.interop.given_tokenizer import given_tokenizer
+from model.interop.nanogpt_file import opened_file, plain_weights
 from model.interop.remarks import remarks_on
 from model.settings import as_enum
 
-ZIP = b"PK\x03\x04"
-"""How the file begins since torch 1.6."""
-OLDEST_TORCH = (2, 10)
-"""The first whose unpickler is not known to be open to crafted files."""
-WRAPPERS = ("_orig_mod.", "module.")
-"""What torch.compile and DistributedDataParallel put before every name."""
 SIZES = {
     "n_layer": "n_layers",
     "n_head": "n_heads",
@@ -47,7 +38,10 @@ KNOWN = frozenset({*SIZES, "bias", "dropout"})
 """Everything that nanoGPT's model_args may hold."""
 GPT2_VOCABULARY, GPT2_PADDED = 50_257, 50_304
 GELU_NOTES = {
-    FFNKind.GELU: "The file does not name its GELU: the exact one was taken, as in nanoGPT's code since June 2023.",
+    FFNKind.GELU: (
+        "The file does not name its GELU: the exact one was taken, as in nanoGPT's code since June 2023; for a model "
+        "of older code give --ffn gelu_tanh."
+    ),
     FFNKind.GELU_TANH: "GELU is the tanh approximation, as asked for: nanoGPT's code had it until June 2023.",
 }
 
@@ -66,11 +60,11 @@ def from_nanogpt(path: str | Path, tokenizer: str | None = None, *, ffn: FFNKind
         ConfigError: the model is of another architecture.
     """
     path = Path(path)
-    content = _opened(path)
-    weights, notes = _unwrapped(content["model"])
+    content = opened_file(path)
+    weights, notes = plain_weights(content["model"], path)
     config = _config(content["model_args"], weights, path, ffn)
+    _check_sizes(config, weights, path)
     gpt = _filled(config, _ours(weights, config), path)
-    step = content.get("iter_num")
     cut_by = None if tokenizer is None else given_tokenizer(tokenizer, config.d_vocab)
     said = _lacking(config) if cut_by is None else ()
     return Imported(
@@ -79,65 +73,12 @@ def from_nanogpt(path: str | Path, tokenizer: str | None = None, *, ffn: FFNKind
         source=f"the nanoGPT checkpoint {path}",
         format="nanogpt",
         notes=(*notes, *_said(weights, config), *said, *remarks_on(gpt, cut_by)),
-        step=step if isinstance(step, int) and step > 0 else None,
+        step=step_said(content.get("iter_num")),
     )
-
-
-def _opened(path: Path) -> dict[str, Any]:
-    """The content of the file: tensors and plain data, or an error."""
-    if not path.is_file():
-        raise CheckpointError(f"There is no file {path}; name a nanoGPT checkpoint, out/ckpt.pt for example.")
-    _refuse_old_torch(torch.__version__)
-    try:
-        with warnings.catch_warnings(), path.open("rb") as file:
-            warnings.simplefilter("ignore")  # about pickles that torch.save did not write: they are refused below
-            is_zip = file.read(len(ZIP)) == ZIP
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
-    except pickle.UnpicklingError as refusal:
-        raise CheckpointError(_refusal(path, str(refusal))) from None
-    except Exception:  # torch raises what its reader happens to: RuntimeError, EOFError, KeyError, ...
-        raise CheckpointError(f"{path} is no checkpoint of torch, or was cut short; copy it again.") from None
-    if not isinstance(content, dict) or not all(isinstance(content.get(key), dict) for key in ("model", "model_args")):
-        raise CheckpointError(
-            f"{path} is no nanoGPT checkpoint: that holds `model` and `model_args`. Other models are imported from a "
-            "Hugging Face directory or a .gguf file."
-        )
-    return content
-
-
-def _refuse_old_torch(version: str) -> None:
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
-        raise CheckpointError(
-            f"torch {version} can be made to run code by a crafted checkpoint (CVE-2026-24747), so no .pt file is "
-            "opened with it; update to torch 2.10 or later."
-        )
-
-
-def _refusal(path: Path, said: str) -> str:
-    found = re.search(r"GLOBAL ([\w.]+)|module `?(\w+)`?", said)
-    name = "" if found is None else f" ({found[1] or found[2]})"
-    return (
-        f"{path} holds more than tensors and plain data{name}, and making it could run any code; it was not opened. "
-        "Save it again with model, model_args and iter_num only, on the machine where it was trained."
-    )
-
-
-def _unwrapped(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], list[str]]:
-    """The weights under nanoGPT's own names, without wrappers' prefixes and mask buffers; and what was stripped."""
-    weights: dict[str, Tensor] = {}
-    found: set[str] = set()
-    for name, tensor in state.items():
-        while prefix := next((prefix for prefix in WRAPPERS if name.startswith(prefix)), ""):
-            name = name.removeprefix(prefix)
-            found.add(prefix)
-        if not name.endswith((".attn.bias", ".attn.masked_bias")):
-            weights[name] = tensor
-    notes = [f"{prefix} was stripped from the weights' names." for prefix in WRAPPERS if prefix in found]
-    return weights, notes
 
 
 def _config(given: Mapping[str, Any], weights: Mapping[str, Tensor], path: Path, ffn: FFNKind | str) -> GPTConfig:
-    unknown = sorted(given.keys() - KNOWN)
+    unknown = sorted(given.keys() - KNOWN, key=str)
     if unknown:
         raise ConfigError(
             f"{path} has model_args.{unknown[0]}={given[unknown[0]]!r}, which nanoGPT's own model does not know: it is "
@@ -146,6 +87,9 @@ def _config(given: Mapping[str, Any], weights: Mapping[str, Tensor], path: Path,
     missing = [name for name in SIZES if name not in given]
     if missing:
         raise ConfigError(f"{path} does not say how large its model is: model_args lacks {', '.join(missing)}.")
+    dropout = given.get("dropout", 0.0)
+    if isinstance(dropout, bool) or not isinstance(dropout, int | float):
+        raise ConfigError(f"{path} says model_args.dropout={dropout!r}; a number belongs there.")
     kind = as_enum(FFNKind, ffn, "ffn")
     if kind not in GELU_NOTES:
         raise ConfigError(f'ffn="{ffn}" is not what nanoGPT has; take gelu, or gelu_tanh for code before June 2023.')
@@ -155,14 +99,37 @@ def _config(given: Mapping[str, Any], weights: Mapping[str, Tensor], path: Path,
         positions=Positions.LEARNED,
         ffn=kind,
         biases=given.get("bias", "transformer.ln_f.bias" in weights),
-        dropout=float(given.get("dropout", 0.0)),
+        dropout=float(dropout),
         tie_embeddings=_is_tied(weights),
     )
 
 
 def _is_tied(weights: Mapping[str, Tensor]) -> bool:
     embed, unembed = weights.get("transformer.wte.weight"), weights.get("lm_head.weight")
-    return embed is None or unembed is None or torch.equal(embed, unembed)
+    if embed is None or unembed is None:
+        return True
+    return embed.dtype == unembed.dtype and torch.equal(embed, unembed)
+
+
+def _check_sizes(config: GPTConfig, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse model_args of another size than the weights, before anything of that size is made."""
+    width = config.d_model
+    wanted = {"transformer.wte.weight": [config.d_vocab, width], "transformer.wpe.weight": [config.n_ctx, width]}
+    thirds = [name for name in weights if name.endswith(".attn.c_attn.weight")]
+    wanted |= {name: [3 * width, width] for name in thirds}
+    wanted |= {name.replace(".weight", ".bias"): [3 * width] for name in thirds}
+    for name, shape in wanted.items():
+        if name in weights and list(weights[name].shape) != shape:
+            raise ConfigError(_other_shape(path, name, list(weights[name].shape), shape))
+    if config.n_layers > len(weights):
+        raise ConfigError(
+            f"{path} holds another model than its model_args say: {len(weights)} weights are too few for n_layer="
+            f"{config.n_layers}."
+        )
+
+
+def _other_shape(path: Path, name: str, shape: list[int], wanted: list[int]) -> str:
+    return f"{path} holds another model than its model_args say: {name} is {shape}, not {wanted}."
 
 
 def _ours(weights: Mapping[str, Tensor], config: GPTConfig) -> dict[str, Tensor]:
@@ -223,11 +190,7 @@ def _filled(config: GPTConfig, tensors: Mapping[str, Tensor], path: Path) -> GPT
             fault = f"lacks {theirs}" if is_known else f"has {theirs}, for which nanoGPT's model has no place"
             raise ConfigError(f"{path} holds another model than its model_args say: it {fault}.")
         if tensors[name].shape != places[name].shape:
-            theirs = _theirs(name) + (" (a third of it)" if "attn.c_attn" in _theirs(name) else "")
-            raise ConfigError(
-                f"{path} holds another model than its model_args say: {theirs} is "
-                f"{list(tensors[name].shape)}, not {list(places[name].shape)}."
-            )
+            raise ConfigError(_other_shape(path, _theirs(name), list(tensors[name].shape), list(places[name].shape)))
         places[name].copy_(tensors[name])
     return gpt.eval()
 

@@ -8,15 +8,22 @@ from typing import Any
 
 import huggingface_hub
 import pytest
+import torch
 
 from model.checkpoint import save_checkpoint, weights_sha256
+from model.config import FFNKind
 from model.errors import CheckpointError, ConfigError, InputError, UnknownNameError
 from model.interop import exchange, step_said
+from model.interop.exchange import import_model
 from model.interop.hf import from_hf, to_hf
 from model.interop.hf_config import config_from_hf, config_to_hf
+from model.interop.nanogpt import from_nanogpt
 from model.interop.recognise import Kind, recognised
+from model.lab import open_run
 from model.tokenizer import ByteTokenizer
 from tests.conftest import make_gpt_with
+from tests.model.interop.imports import nano_file
+from tests.model.interop.nano import Nano, saved
 from tests.model.interop.variants import GPT2, LLAMA
 
 BYTES = 257
@@ -154,3 +161,61 @@ def test_a_folder_whose_weights_are_gguf_names_that_file(tmp_path: Path) -> None
     assert recognised(folder).kind is Kind.HUGGING_FACE
     with pytest.raises(CheckpointError, match=r"holds its weights as GGUF; give that file itself: .*model-q4\.gguf"):
         from_hf(folder)
+
+
+# --- nanoGPT checkpoints ---
+
+QKV, NORM = "transformer.h.0.attn.c_attn.weight", "transformer.ln_f.weight"
+NOT_NANO: dict[str, tuple[dict[Any, Any], dict[Any, Any], str]] = {
+    "two prefixes": (
+        {"_orig_mod.transformer.wte.weight": torch.zeros(11, 16)},
+        {},
+        r"wte\.weight twice",
+    ),
+    "whole numbers": ({NORM: torch.ones(16, dtype=torch.int64)}, {}, r"ln_f\.weight as torch\.int64, .*a plain tensor"),
+    "complex numbers": ({NORM: torch.ones(16, dtype=torch.complex64)}, {}, r"ln_f\.weight as torch\.complex64"),
+    "a sparse tensor": ({NORM: torch.ones(16).to_sparse()}, {}, r"ln_f\.weight as torch\.float32, torch\.sparse_coo"),
+    "no tensor": ({"transformer.wte.weight": 5}, {}, r"wte\.weight as int; a weight is a plain tensor"),
+    "no text as a name": ({5: torch.ones(2)}, {}, "a weight is called 5, which is no text"),
+    "two rows": ({QKV: torch.ones(2, 16)}, {}, r"c_attn\.weight is \[2, 16\], not \[48, 16\]"),
+    "a scalar": ({QKV: torch.tensor(1.0)}, {}, r"c_attn\.weight is \[\], not \[48, 16\]"),
+    "no dropout": ({}, {"dropout": None}, r"model_args\.dropout=None; a number belongs there"),
+    "dropout in words": ({}, {"dropout": "a"}, r"model_args\.dropout='a'; a number belongs there"),
+    "settings of mixed kinds": ({}, {5: 1, "a": 2}, r"model_args\.5=1, which nanoGPT's own model does not know"),
+    "too many ids": ({}, {"vocab_size": 10**12}, r"wte\.weight is \[11, 16\], not \[1000000000000, 16\]"),
+    "too many layers": ({}, {"n_layer": 10**9}, "weights are too few for n_layer=1000000000"),
+    "a head of another format": ({"lm_head.weight": torch.zeros(11, 16).half()}, {}, ""),
+}
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(("weights", "sizes", "said"), NOT_NANO.values(), ids=NOT_NANO.keys())
+def test_a_nanogpt_checkpoint_of_anything_else_is_refused_in_a_sentence(
+    weights: dict[Any, Any], sizes: dict[Any, Any], said: str, tmp_path: Path
+) -> None:
+    file = saved(Nano(bias=True), tmp_path / "ckpt.pt")
+    content = torch.load(file, weights_only=True)
+    content["model"] |= weights
+    content["model_args"] |= sizes
+    torch.save(content, file)
+    if not said:
+        assert not from_nanogpt(file).gpt.config.tie_embeddings
+        return
+    with pytest.raises((CheckpointError, ConfigError), match=said):
+        from_nanogpt(file)
+
+
+def test_a_nanogpt_step_that_is_no_count_is_unknown(tmp_path: Path) -> None:
+    for said, step in ((True, None), (-5, None), (9, 9)):
+        assert from_nanogpt(saved(Nano(bias=True), tmp_path / "ckpt.pt", iter_num=said)).step == step
+
+
+def test_the_older_gelu_can_be_imported_as_a_run(tmp_path: Path) -> None:
+    file = nano_file(tmp_path)
+    tokenizer = f"chars:{tmp_path / 'input.txt'}"
+    older = import_model(file, tmp_path / "older", tokenizer=tokenizer, ffn="gelu_tanh")
+    newer = import_model(file, tmp_path / "newer", tokenizer=tokenizer)
+    assert [open_run(run).config.ffn for run in (older, newer)] == [FFNKind.GELU_TANH, FFNKind.GELU]
+    assert any("for a model of older code give --ffn gelu_tanh" in note for note in exchange.opened(file).notes)
+    with pytest.raises(InputError, match="A Hugging Face directory says its own FFN; leave out ffn=gelu"):
+        exchange.opened(foreign(tmp_path / "model", GPT2), ffn="gelu")

@@ -233,7 +233,7 @@ FORKS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "another width of queries, keys and values": (
         lambda c: c["model"].update({"transformer.h.0.attn.c_attn.weight": torch.ones(60, 16)}),
-        r"transformer\.h\.0\.attn\.c_attn\.weight \(a third of it\) is \[20, 16\], not \[16, 16\]",
+        r"transformer\.h\.0\.attn\.c_attn\.weight is \[60, 16\], not \[48, 16\]",
     ),
     "no biases": (
         lambda c: c["model_args"].update(bias=False),
