@@ -24,8 +24,9 @@ from torch import Tensor
 from interp.interventions import Edits, Replacement, hooks_of, mean, mean_per_position, zero
 from interp.places import Intervention, Place, Places, parse_intervention, resolve_places
 from interp.recordings import Means, mean_held
+from interp.site_names import Where
 from model.errors import InputError
-from model.sites import Site, Tap
+from model.sites import Tap
 
 if TYPE_CHECKING:
     from model.gpt import GPT
@@ -49,7 +50,7 @@ def mean_activations(
     *,
     source: str,
     places: Sequence[Place] | None = None,
-    sites: Sequence[str | Site] = (),
+    sites: Sequence[Where] = (),
     batch_size: int = 32,
 ) -> Means:
     """Average what `places` and `sites` hold over the sequences of `tokens`, at each position.

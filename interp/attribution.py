@@ -27,7 +27,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.places import head
-from interp.requirements import require_deterministic, require_targets
+from interp.requirements import require_deterministic, targets_for
 from model.config import GPTConfig
 from model.errors import UnknownNameError, closest
 from model.settings import as_enum
@@ -59,7 +59,7 @@ class Detail(StrEnum):
     """The attention and the FFN of each layer, each as a whole."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Attribution:
     """What each component adds to the logit of a token, or to the difference of two logits."""
 
@@ -71,6 +71,11 @@ class Attribution:
 
     frozen: tuple[str, ...]
     """Norms whose scale is held at the run's own value, by hook name without its last part."""
+
+    def __repr__(self) -> str:
+        n_components, n_batch, n_pos = self.values.shape
+        parts = f"{n_components} components, {self.labels[0]} to {self.labels[-1]}"
+        return f"Attribution({parts}; [{n_batch}, {n_pos}] positions)"
 
     @property
     def total(self) -> Float[Tensor, "batch pos"]:
@@ -95,8 +100,8 @@ class Attribution:
 def logit_attribution(
     gpt: GPT,
     tokens: Int[Tensor, "batch pos"],
-    targets: Tensor,
-    against: Tensor | None = None,
+    targets: Tensor | int,
+    against: Tensor | int | None = None,
     *,
     detail: Detail | str = Detail.HEADS,
     attention_mask: Bool[Tensor, "batch pos"] | None = None,
@@ -106,8 +111,8 @@ def logit_attribution(
     Args:
         gpt: a model with an additive stream, its dropout off.
         tokens: what it reads.
-        targets: [batch, pos], a token for every position, such as the next one, or the likeliest.
-        against: another token for every position; the result is then about the difference of the two logits.
+        targets: [batch, pos], a token for every position, such as the next one, or the likeliest; or one for all.
+        against: another token for every position, or for all; the result is then the difference of two logits.
         detail: heads, or whole sublayers.
         attention_mask: false for padding, where values mean nothing.
 
@@ -118,12 +123,11 @@ def logit_attribution(
     detail = as_enum(Detail, detail, "detail")
     gpt.config.require_additive_stream("direct logit attribution")
     require_deterministic(gpt)
-    for asked in (targets,) if against is None else (targets, against):
-        require_targets(gpt, tokens, asked)
+    asked = [targets_for(gpt, tokens, each) for each in (targets, against) if each is not None]
     _, cache = gpt.run_with_cache(tokens, _read(gpt.config, detail), return_type=None, attention_mask=attention_mask)
-    towards = gpt.unembed.weight[targets.to(gpt.device)]
-    if against is not None:
-        towards = towards - gpt.unembed.weight[against.to(gpt.device)]
+    towards = gpt.unembed.weight[asked[0]]
+    if len(asked) == 2:
+        towards = towards - gpt.unembed.weight[asked[1]]
     towards = towards.to(torch.promote_types(gpt.dtype, torch.float32))
     parts = list(_parts(gpt, cache, towards, detail))
     return Attribution(

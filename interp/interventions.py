@@ -65,13 +65,13 @@ Reached = Bool[Tensor, "batch pos"] | Bool[Tensor, "batch query key"]
 
 
 @contextmanager
-def intervened(gpt: GPT, replacements: Sequence[Replacement]) -> Iterator[GPT]:
+def intervened(gpt: GPT, replacements: Replacement | Sequence[Replacement]) -> Iterator[GPT]:
     """The model with `replacements` in force until the `with` ends, also for `gpt.generate`."""
     with gpt.hooks(fwd_hooks=hooks_of(gpt, replacements)):
         yield gpt
 
 
-def hooks_of(gpt: GPT, replacements: Sequence[Replacement]) -> Edits:
+def hooks_of(gpt: GPT, replacements: Replacement | Sequence[Replacement]) -> Edits:
     """Hooks that carry out `replacements`, one for each place, for `gpt.hooks` or `gpt.run_with_hooks`.
 
     Of two replacements of the same numbers the later one counts.
@@ -82,13 +82,21 @@ def hooks_of(gpt: GPT, replacements: Sequence[Replacement]) -> Edits:
     """
     known = sites(gpt.config)
     by_site: dict[str, list[Replacement]] = {}
-    for each in replacements:
+    for each in _checked(replacements):
         (name,) = resolve(each.site, known, gpt.config.n_layers)
         _require_fit(each, gpt.config)
         here = replace(each, values=each.values.to(gpt.device))
         by_site.setdefault(name, []).append(here)
     causal = gpt.config.attention is AttentionKind.CAUSAL
     return [(name, _replacing(found, causal=causal)) for name, found in by_site.items()]
+
+
+def _checked(replacements: Replacement | Sequence[Replacement]) -> Sequence[Replacement]:
+    several = (replacements,) if isinstance(replacements, Replacement) else tuple(replacements)
+    for each in several:
+        if not isinstance(each, Replacement):
+            raise InputError(f"{each!r:.60} is no replacement; make one with zero, mean, mean_per_position or patch.")
+    return several
 
 
 def _require_fit(each: Replacement, config: GPTConfig) -> None:
@@ -114,7 +122,7 @@ def _require_fit(each: Replacement, config: GPTConfig) -> None:
 
 def _replacing(replacements: Sequence[Replacement], *, causal: bool) -> HookFunction:
     def replace_values(activation: Tensor, hook: Hook) -> Tensor:
-        for each in replacements:
+        for each in _checked(replacements):
             activation = _replaced(activation, each, hook, _reached(each, hook, causal=causal))
         return activation
 

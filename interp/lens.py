@@ -17,14 +17,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.requirements import require_deterministic, require_targets
+from interp.requirements import require_deterministic, targets_for
 from model.sites import Tap
 
 if TYPE_CHECKING:
     from model.gpt import GPT
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LensReading:
     """The stream after the embedding and after each layer, read as a prediction."""
 
@@ -37,35 +37,48 @@ class LensReading:
     divergence: Float[Tensor, "reading batch pos"]
     """KL(the model's own prediction || this reading), in nats."""
 
+    likeliest: Int[Tensor, "reading batch pos"]
+    """The token that this reading predicts."""
+
     agrees: Bool[Tensor, "reading batch pos"]
     """Whether the likeliest token is the model's own."""
+
+    def __repr__(self) -> str:
+        _, n_batch, n_pos = self.likeliest.shape
+        return f"LensReading({', '.join(self.labels)}; [{n_batch}, {n_pos}] positions)"
 
 
 @torch.no_grad()
 def logit_lens(
     gpt: GPT,
     tokens: Int[Tensor, "batch pos"],
-    targets: Tensor,
+    targets: Tensor | int,
     *,
     attention_mask: Bool[Tensor, "batch pos"] | None = None,
 ) -> LensReading:
-    """Read the stream after the embedding and after every layer; `targets` is a token for every position."""
+    """Read the stream after the embedding and after every layer; `targets`: a token for every position, or for all."""
     require_deterministic(gpt)
-    require_targets(gpt, tokens, targets)
+    targets = targets_for(gpt, tokens, targets)
     layers = range(gpt.config.n_layers)
     places = [Tap.RESID_PRE.at(0), *(Tap.RESID_POST.at(layer) for layer in layers)]
     _, cache = gpt.run_with_cache(tokens, places, return_type=None, attention_mask=attention_mask)
     final = _log_softmax(gpt.unembed_stream(cache[places[-1]]))
-    probabilities, likeliest = final.exp(), final.argmax(-1)
+    probabilities, own = final.exp(), final.argmax(-1)
     readings: list[tuple[Tensor, Tensor, Tensor]] = []
     for place in places:
         read = _log_softmax(gpt.unembed_stream(cache[place]))
-        chosen = read.gather(-1, targets.to(read.device)[..., None])[..., 0]
+        chosen = read.gather(-1, targets[..., None])[..., 0]
         divergence = (probabilities * (final - read)).sum(-1).clamp_min(0)
-        readings.append((chosen, divergence, read.argmax(-1) == likeliest))
-    log_probability, divergence, agrees = (torch.stack(each) for each in zip(*readings, strict=True))
+        readings.append((chosen, divergence, read.argmax(-1)))
+    log_probability, divergence, likeliest = (torch.stack(each) for each in zip(*readings, strict=True))
     labels = ("embed", *(f"L{layer}" for layer in layers))
-    return LensReading(labels=labels, log_probability=log_probability, divergence=divergence, agrees=agrees)
+    return LensReading(
+        labels=labels,
+        log_probability=log_probability,
+        divergence=divergence,
+        likeliest=likeliest,
+        agrees=likeliest == own,
+    )
 
 
 def _log_softmax(logits: Tensor) -> Tensor:

@@ -16,8 +16,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.requirements import require_deterministic
+from interp.site_names import Where, as_site, names_in
 from model.errors import InputError
-from model.sites import Site, resolve, site_named
+from model.hooks import ActivationCache
+from model.sites import Site, site_named
 from model.sites import sites as sites_of_model
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class Recording:
     by_site: Mapping[str, Float[Tensor, "batch ..."]] = field(repr=False)
     """Hook name -> what it held, the position axes by absolute position."""
 
-    def at(self, site: str | Site) -> Float[Tensor, "batch ..."]:
+    def at(self, site: Where) -> Float[Tensor, "batch ..."]:
         """What `site` held; InputError when it was not recorded."""
         return _found(self.by_site, site, "recording of", "Record every place you patch.")
 
@@ -64,17 +66,18 @@ class Means:
     by_site: Mapping[str, Float[Tensor, "*axes"]] = field(repr=False)
     """Hook name -> mean over the sequences, by position: [pos, head, d_head] at z, [head, query, key] at patterns."""
 
-    def overall(self, site: str | Site) -> Float[Tensor, "*component"]:
+    def overall(self, site: Where) -> Float[Tensor, "*component"]:
         """The mean over sequences and positions, every token counting once."""
-        if len(site_named(site).tap.position_axes) > 1:
+        if len(as_site(site).tap.position_axes) > 1:
             raise InputError(
-                f"{site} has no mean over positions: a query would look at keys after it. Use the mean per position."
+                f"{as_site(site)} has no mean over positions: a query would look at keys after it. "
+                "Use the mean per position."
             )
         by_position = self.at(site)
         weights = self.n_at.double() / self.n_at.sum()
         return torch.tensordot(weights, by_position.double(), dims=1).to(by_position.dtype)
 
-    def at(self, site: str | Site) -> Float[Tensor, "*axes"]:
+    def at(self, site: Where) -> Float[Tensor, "*axes"]:
         """The mean over sequences at each position; InputError when this site was not averaged."""
         return _found(self.by_site, site, "mean of", "Average every place you ablate.")
 
@@ -83,7 +86,7 @@ class Means:
 def record(
     gpt: GPT,
     tokens: Int[Tensor, "batch pos"],
-    sites: str | Site | Sequence[str | Site],
+    sites: Where | Sequence[Where],
     *,
     source: str,
     attention_mask: Bool[Tensor, "batch pos"] | None = None,
@@ -91,7 +94,7 @@ def record(
     """What `sites` hold when `tokens` run, under whatever hooks are in force here; refuses active dropout."""
     require_deterministic(gpt)
     known = sites_of_model(gpt.config)
-    names = resolve(sites, known, gpt.config.n_layers)
+    names = names_in(sites, known, gpt.config.n_layers)
     _, cache = gpt.run_with_cache(tokens, names, attention_mask=attention_mask, return_type=None)
     mask = torch.ones_like(tokens, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
     real_first = (~mask).long().argsort(dim=1, stable=True)[:, : int(mask.sum(1).max())]
@@ -103,7 +106,7 @@ def record(
 def mean_held(
     gpt: GPT,
     tokens: Int[Tensor, "batch pos"],
-    sites: str | Site | Sequence[str | Site],
+    sites: Where | Sequence[Where],
     *,
     source: str,
     attention_mask: Bool[Tensor, "batch pos"] | None = None,
@@ -133,10 +136,30 @@ def mean_held(
     return Means(source=source, n_sequences=len(tokens), n_at=n_at, by_site=means)
 
 
-def _found(by_site: Mapping[str, Tensor], site: str | Site, kind: str, advice: str) -> Tensor:
-    if str(site) not in by_site:
-        raise InputError(f"no {kind} {site} was taken (only of {', '.join(by_site)}). {advice}")
-    return by_site[str(site)]
+def as_recording(held: Recording | ActivationCache, site: Site) -> Recording:
+    """A recording as it is, or what a cache holds at `site`, if its positions are those of every sequence from 0 on."""
+    if isinstance(held, Recording):
+        return held
+    if not isinstance(held, ActivationCache):
+        what = "a tensor does not say whose positions it holds" if isinstance(held, Tensor) else f"not {held!r:.60}"
+        raise InputError(
+            f"{site} is patched with a recording or a cache; {what}. Take record(gpt, tokens, site, source=...)."
+        )
+    values = held[site]
+    if not held.whole or values.ndim != len(site.tap.axes):
+        raise InputError(
+            f"the cache of {site} was cut or padded (pos_slice, remove_batch_dim, attention_mask), so its positions "
+            "are not known; use record(gpt, tokens, site, source=..., attention_mask=...)."
+        )
+    n_positions = torch.full((len(values),), values.shape[site.tap.position_axis], device=values.device)
+    return Recording(source="a cache", n_positions=n_positions, by_site={str(site): values})
+
+
+def _found(by_site: Mapping[str, Tensor], site: Where, kind: str, advice: str) -> Tensor:
+    name = str(as_site(site))
+    if name not in by_site:
+        raise InputError(f"no {kind} {name} was taken (only of {', '.join(by_site)}). {advice}")
+    return by_site[name]
 
 
 def _aligned(held: Tensor, site: Site, real_first: Int[Tensor, "batch real_pos"]) -> Tensor:

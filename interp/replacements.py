@@ -6,19 +6,22 @@ refused without running the model is refused when the value is made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.recordings import Means, Recording
+from interp.recordings import Means, Recording, as_recording
+from interp.site_names import Where, as_site
 from model.errors import InputError
-from model.sites import Site, site_named
+from model.hooks import ActivationCache
+from model.sites import Site
 
-Which = int | Sequence[int] | None
-"""One position or component, several, or all of them."""
+Which = int | Sequence[int] | slice | Tensor | None
+"""One position or component, several (a slice with its end), or all of them."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -115,24 +118,27 @@ class Replacement:
         )
 
 
-def zero(
-    site: str | Site, *, positions: Which = None, key_positions: Which = None, components: Which = None
-) -> Replacement:
+def zero(site: Where, *, positions: Which = None, key_positions: Which = None, components: Which = None) -> Replacement:
     """Zeros. Simple, but a value that the rest of the model may never have met."""
-    if "one" in site_named(site).tap.axes:
+    site = as_site(site)
+    if "one" in site.tap.axes:
         raise InputError(f"{site} is a divisor and cannot be zero; use a mean, or zero what it divides.")
     return _made(site, "zero", Constant(value=torch.zeros(())), positions, key_positions, components)
 
 
-def mean(site: str | Site, means: Means, *, positions: Which = None, components: Which = None) -> Replacement:
+def mean(site: Where, means: Means, *, positions: Which = None, components: Which = None) -> Replacement:
     """The mean over sequences and positions. Scores and patterns have none: it would look at the future."""
+    site = as_site(site)
+    _require_means(means, site)
     return _made(site, "mean", Constant(value=means.overall(site)), positions, None, components)
 
 
 def mean_per_position(
-    site: str | Site, means: Means, *, positions: Which = None, key_positions: Which = None, components: Which = None
+    site: Where, means: Means, *, positions: Which = None, key_positions: Which = None, components: Which = None
 ) -> Replacement:
     """The mean over sequences, one for each position."""
+    site = as_site(site)
+    _require_means(means, site)
     held = Held(
         by_position=means.at(site)[None],
         n_positions=torch.tensor([len(means.n_at)]),
@@ -144,8 +150,8 @@ def mean_per_position(
 
 
 def patch(
-    site: str | Site,
-    recording: Recording,
+    site: Where,
+    recording: Recording | ActivationCache,
     *,
     positions: Which = None,
     key_positions: Which = None,
@@ -153,8 +159,11 @@ def patch(
 ) -> Replacement:
     """What another run held at the same absolute positions.
 
-    A recording of one sequence serves every sequence of a batch; otherwise both have as many, in the same order.
+    A recording of one sequence serves every sequence of a batch; otherwise both have as many, in the same order. The
+    cache of a run without padding, kept whole, serves as well: its positions are 0, 1, 2, ... of every sequence.
     """
+    site = as_site(site)
+    recording = as_recording(recording, site)
     held = Held(
         by_position=recording.at(site),
         n_positions=recording.n_positions,
@@ -172,8 +181,15 @@ def require_components(components: Sequence[int] | None, size: int, label: str) 
         raise InputError(f"{label} has no component {beyond[0]}; choose from 0 to {size - 1}.")
 
 
+def _require_means(means: Means, site: Site) -> None:
+    if not isinstance(means, Means):
+        raise InputError(
+            f"{site} is replaced by means that say what they are of; take mean_held(gpt, tokens, site, source=...)."
+        )
+
+
 def _made(
-    site: str | Site,
+    site: Site,
     kind: str,
     values: Constant | Held,
     positions: Which,
@@ -182,7 +198,7 @@ def _made(
 ) -> Replacement:
     label = f"{site}:{kind}"
     made = Replacement(
-        site=site_named(site),
+        site=site,
         values=values,
         positions=_numbers(positions, "position", label),
         key_positions=_numbers(key_positions, "key position", label),
@@ -200,12 +216,23 @@ def _made(
 def _numbers(which: Which, noun: str, label: str) -> tuple[int, ...] | None:
     if which is None:
         return None
-    numbers = (which,) if isinstance(which, int) else tuple(which)
+    numbers = _listed(which)
     wrong = [number for number in numbers if not isinstance(number, int) or isinstance(number, bool) or number < 0]
     if wrong or not numbers:
         what = f"{noun} {wrong[0]!r}" if wrong else f"no {noun} at all"
-        raise InputError(f"{label} cannot take {what}; give whole numbers from 0 on, or leave it out for all.")
+        raise InputError(
+            f"{label} cannot take {what}; give whole numbers from 0 on (a slice with its end), or leave it out for all."
+        )
     return tuple(dict.fromkeys(numbers))
+
+
+def _listed(which: Any) -> tuple[Any, ...]:
+    """The numbers of a slice, a tensor or a sequence, or the one that was given."""
+    if isinstance(which, slice) and isinstance(which.stop, int):
+        return tuple(range(which.start or 0, which.stop, which.step or 1))
+    if isinstance(which, torch.Tensor):
+        return tuple(which.reshape(-1).tolist())
+    return tuple(which) if isinstance(which, Iterable) and not isinstance(which, str) else (which,)
 
 
 def _picked(numbers: Tensor, axis: int, components: Sequence[int]) -> Tensor:

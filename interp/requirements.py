@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from model.config import AttentionKind
@@ -38,11 +39,19 @@ def require_causal_patterns(gpt: GPT) -> None:
         )
 
 
-def require_targets(gpt: GPT, tokens: Tensor, targets: Tensor) -> None:
-    """Refuse targets that are not one token of the vocabulary for every position."""
+def targets_for(gpt: GPT, tokens: Tensor, targets: Tensor | int) -> Tensor:
+    """One token of the vocabulary for every position: the given ones, or the given one everywhere."""
+    if isinstance(targets, int) and not isinstance(targets, bool):
+        targets = torch.full_like(tokens, targets)
+    if not isinstance(targets, Tensor):
+        raise InputError(
+            f"{targets!r:.60} is not a token id; give one id for all positions (of a text: lab.tokenizer.encode), or a "
+            f"tensor with one for each, {tuple(tokens.shape)}."
+        )
     if targets.shape != tokens.shape:
         raise InputError(
             f"targets have shape {tuple(targets.shape)}; give one token for each of the positions, "
             f"{tuple(tokens.shape)}."
         )
     gpt.check_tokens(targets)
+    return targets.to(gpt.device)

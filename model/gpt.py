@@ -284,7 +284,8 @@ class GPT(Weights):
             attention_mask: [batch, pos], false for padding.
         """
         names = resolve(names_filter, self._within(start_at_layer, stop_at_layer), self.config.n_layers)
-        cache = ActivationCache(n_layers=self.config.n_layers)
+        whole = pos_slice is None and (attention_mask is None or bool(torch.as_tensor(attention_mask).all()))
+        cache = ActivationCache(n_layers=self.config.n_layers, whole=whole)
         read = cache.reader(pos_slice=pos_slice, device=device)
         call = self._call() or Call()
         call = replace(call, reads={name: read for name in names}, gradients_of=frozenset(names if incl_bwd else ()))

@@ -253,7 +253,11 @@ class ActivationCache(Mapping[str, Tensor]):
     `cache["pattern", 3, "grad"]` is its gradient. Layers count from the end too: `cache["resid_post", -1]`.
     """
 
-    def __init__(self, tensors: dict[str, Tensor] | None = None, *, n_layers: int | None = None) -> None:
+    def __init__(
+        self, tensors: dict[str, Tensor] | None = None, *, n_layers: int | None = None, whole: bool = True
+    ) -> None:
+        self.whole = whole
+        """Whether index p of each position axis is position p of every sequence: no padding, and nothing cut."""
         self._tensors = {} if tensors is None else tensors
         self._n_layers = n_layers
         self._last: tuple[Tensor, int, Tensor] | None = None
@@ -317,7 +321,9 @@ class ActivationCache(Mapping[str, Tensor]):
         sizes = {tensor.shape[0] for tensor in self._tensors.values()}
         if sizes - {1}:
             raise InputError(f"remove_batch_dim needs a batch of one sequence; this one has {max(sizes)}.")
-        return ActivationCache({name: tensor[0] for name, tensor in self._tensors.items()}, n_layers=self._n_layers)
+        return ActivationCache(
+            {name: tensor[0] for name, tensor in self._tensors.items()}, n_layers=self._n_layers, whole=self.whole
+        )
 
     def reader(self, *, pos_slice: Any = None, device: Any = None) -> Callable[[Tensor, Site], None]:
         """A reader that stores snapshots here."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import jaxtyping
 import pytest
 import torch
 from torch import Tensor
@@ -25,6 +26,14 @@ EXTRAS: list[dict[str, Any]] = [
 
 def at_targets(logits: Tensor, targets: Tensor) -> Tensor:
     return logits.gather(-1, targets[..., None])[..., 0]
+
+
+@pytest.fixture
+def bare() -> Iterator[None]:
+    """As users run it, without checking types at the door."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture
@@ -196,3 +205,17 @@ def test_targets_must_be_tokens_for_each_position(
         logit_attribution(make_gpt(), tokens, targets[:, :4])
     with pytest.raises(InputError, match="token id 50 is outside"):
         logit_attribution(make_gpt(), tokens, targets + 1)
+
+
+@pytest.mark.usefixtures("bare")
+def test_one_target_stands_for_all_positions(make_gpt: Callable[..., GPT], tokens: Tensor) -> None:
+    gpt = make_gpt()
+    one = logit_attribution(gpt, tokens, 5, 7)
+    each = logit_attribution(gpt, tokens, torch.full_like(tokens, 5), torch.full_like(tokens, 7))
+    assert torch.equal(one.values, each.values)
+    assert repr(one) == "Attribution(11 components, embed to L1.ffn; [3, 12] positions)"
+    for wrong in ("pass", True):
+        with pytest.raises(InputError, match=r"is not a token id; .*lab\.tokenizer\.encode"):
+            logit_attribution(gpt, tokens, wrong)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=r"is not a token id; .*lab\.tokenizer\.encode"):
+            logit_attribution(gpt, tokens, 5, wrong)  # type: ignore[arg-type]

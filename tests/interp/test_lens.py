@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import jaxtyping
 import pytest
 import torch
 from torch import Tensor
@@ -12,6 +13,14 @@ from interp.lens import logit_lens
 from model import GPT, Norm, NormKind
 from model.errors import InputError
 from tests import planted
+
+
+@pytest.fixture
+def bare() -> Iterator[None]:
+    """As users run it, without checking types at the door."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.parametrize("norm_kind", list(NormKind))
@@ -66,3 +75,25 @@ def test_dropout_and_foreign_targets_are_refused(make_gpt: Callable[..., GPT], t
         logit_lens(make_gpt(dropout=0.1).train(), tokens, tokens)
     with pytest.raises(InputError, match="one token for each of the positions"):
         logit_lens(make_gpt(), tokens, tokens[:, :3])
+
+
+def test_the_likeliest_token_of_each_reading_is_told(make_gpt: Callable[..., GPT], tokens: Tensor) -> None:
+    gpt = make_gpt(biases=True)
+    reading = logit_lens(gpt, tokens, tokens)
+    _, cache = gpt.run_with_cache(tokens)
+    for place, stream in enumerate([cache["resid_pre", 0], cache["resid_post", 0], cache["resid_post", 1]]):
+        assert torch.equal(reading.likeliest[place], gpt.unembed_stream(stream).argmax(-1))
+    assert torch.equal(reading.agrees, reading.likeliest == gpt(tokens).argmax(-1))
+    assert repr(reading) == "LensReading(embed, L0, L1; [3, 12] positions)"
+
+
+@pytest.mark.usefixtures("bare")
+def test_one_target_stands_for_all_positions(make_gpt: Callable[..., GPT], tokens: Tensor) -> None:
+    gpt = make_gpt()
+    one, each = logit_lens(gpt, tokens, 5), logit_lens(gpt, tokens, torch.full_like(tokens, 5))
+    assert torch.equal(one.log_probability, each.log_probability)
+    with pytest.raises(InputError, match="token id 50 is outside"):
+        logit_lens(gpt, tokens, 50)
+    for wrong in ("pass", True, 5.0, [5]):
+        with pytest.raises(InputError, match=r"is not a token id; .*lab\.tokenizer\.encode"):
+            logit_lens(gpt, tokens, wrong)  # type: ignore[arg-type]
