@@ -34,16 +34,21 @@ class ImportedTokenizer(Tokenizer):
         definition: the tokenizer as JSON of the `tokenizers` library.
         d_vocab: the model's number of ids; those without a token stand for no bytes.
         bos: the id that stands before a text, or None.
+        declared: what its files say beside that (`model.interop.hf_declared`): kept for an export, and not acted on.
     """
 
     kind = "imported"
 
-    def __init__(self, definition: str, *, d_vocab: int, bos: int | None) -> None:
+    def __init__(
+        self, definition: str, *, d_vocab: int, bos: int | None, declared: Mapping[str, Any] | None = None
+    ) -> None:
         from tokenizers import Tokenizer as Backend
 
         plain = _parsed(definition)
         self.definition = definition
         """The tokenizer in the `tokenizers` library's own JSON."""
+        self.declared = declared
+        """Special tokens and their like as its files name them; None where they are not known."""
         self._prefix = b" " if _is_prefixed(plain) else b""
         self._added = {added["id"]: added for added in plain.get("added_tokens") or []}
         try:
@@ -77,8 +82,13 @@ class ImportedTokenizer(Tokenizer):
         return text.removeprefix(self._prefix.decode())
 
     def state(self) -> dict[str, Any]:
-        """The library's own definition, as text."""
-        return {"definition": self.definition}
+        """The library's own definition, as text, and what its files declared beside it."""
+        return {"definition": self.definition} | ({} if self.declared is None else {"declared": dict(self.declared)})
+
+    def declared_id(self, role: str) -> int | None:
+        """The id of the token that its files name as `eos_token`, `pad_token`, ...; None where they name none."""
+        content = (self.declared or {}).get("settings", {}).get(role)
+        return None if content is None else self._backend.token_to_id(content)
 
     @cached_property
     def ids_without_token(self) -> tuple[int, ...]:

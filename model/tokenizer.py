@@ -223,7 +223,9 @@ def load_tokenizer(path: Path) -> Tokenizer:
 def _imported(saved: dict[str, Any]) -> Tokenizer:
     from model.imported_tokenizer import ImportedTokenizer
 
-    return ImportedTokenizer(saved["definition"], d_vocab=saved["d_vocab"], bos=saved["bos"])
+    return ImportedTokenizer(
+        saved["definition"], d_vocab=saved["d_vocab"], bos=saved["bos"], declared=saved.get("declared")
+    )
 
 
 _BUILDERS: dict[str, Callable[[dict[str, Any]], Tokenizer]] = {

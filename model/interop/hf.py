@@ -22,6 +22,7 @@ from model.files import atomic_folder, clear_os_errors, write_json
 from model.gpt import GPT
 from model.interop import Imported, step_said
 from model.interop.hf_config import config_from_hf, config_to_hf, fields_alone, read_config
+from model.interop.hf_declared import GENERATION, SETTINGS, special_ids
 from model.interop.hf_files import (
     CONFIG,
     WEIGHTS,
@@ -32,13 +33,13 @@ from model.interop.hf_files import (
     read_weights,
 )
 from model.interop.hf_state import gpt_from_hf_state, has_zero_biases, hf_state, refuse_other_sizes
-from model.interop.hf_tokenizer import DEFINITION, SETTINGS, tokenizer_from_hf, tokenizer_to_hf
+from model.interop.hf_tokenizer import DEFINITION, tokenizer_from_hf, tokenizer_to_hf
 from model.interop.remarks import remarks_on
 from model.tokenizer import Tokenizer
 
 __all__ = ["config_from_hf", "config_to_hf", "from_hf", "gpt_from_hf_state", "hf_state", "to_hf"]
 
-GENERATION, TRAINER = "generation_config.json", "trainer_state.json"
+TRAINER = "trainer_state.json"
 
 
 def to_hf(gpt: GPT, tokenizer: Tokenizer | None, folder: str | Path) -> None:
@@ -51,10 +52,9 @@ def to_hf(gpt: GPT, tokenizer: Tokenizer | None, folder: str | Path) -> None:
     """
     folder = Path(folder)
     config = config_to_hf(gpt.config)
-    bos = None if tokenizer is None else tokenizer.bos
-    # GPT-2's own ids would be taken for what is left out.
-    config |= {"dtype": str(gpt.dtype).removeprefix("torch."), "bos_token_id": bos, "eos_token_id": None}
-    files: dict[str, Any] = {CONFIG: config, GENERATION: {} if bos is None else {"bos_token_id": bos}}
+    ids, generation = special_ids(tokenizer)  # all are said: what is left out is GPT-2's own ids, or Llama's
+    config |= {"dtype": str(gpt.dtype).removeprefix("torch."), **ids}
+    files: dict[str, Any] = {CONFIG: config, GENERATION: generation}
     definition = ""
     if tokenizer is not None:
         _check_sizes(tokenizer, gpt)

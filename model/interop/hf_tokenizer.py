@@ -3,7 +3,8 @@
 Ours become definitions of the `tokenizers` library such that AutoTokenizer gives the ids that `lab.tokens` gives: BOS
 in front where the tokenizer has one, and special tokens that no text can produce (split_special_tokens). A definition
 that we wrote is recognised by its content and becomes the same tokenizer again; another one becomes an
-`ImportedTokenizer`, with BOS in front of a text exactly where Hugging Face puts it there.
+`ImportedTokenizer`, with BOS in front of a text exactly where Hugging Face puts it there, and goes out again with the
+special tokens that it was declared to have (`model.interop.hf_declared`).
 """
 
 from __future__ import annotations
@@ -16,30 +17,32 @@ from typing import Any
 from model.errors import CheckpointError, InputError
 from model.files import clear_os_errors, read_bytes
 from model.imported_tokenizer import ImportedTokenizer, is_byte_level
+from model.interop.hf_declared import declared_in, ids_of, settings_in, written
 from model.interop.hf_files import read_settings
 from model.token_bytes import BOS_TEXT, byte_letters
 from model.tokenizer import BPETokenizer, ByteTokenizer, CharTokenizer, Tokenizer
 
-DEFINITION, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+DEFINITION = "tokenizer.json"
 _OLD_FILES = ("vocab.json", "merges.txt")
 Plain = dict[str, Any]
 
 _NOTHING: Plain = {"truncation": None, "padding": None, "post_processor": None}
 _TO_BYTES: Plain = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 _FROM_BYTES: Plain = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+_OUR_WAYS: Plain = {"split_special_tokens": True, "padding_side": "left"}
+"""What looks like a special token in a text is text."""
 _EACH_CHARACTER: Plain = {"type": "Split", "pattern": {"Regex": r"[\s\S]"}, "behavior": "Isolated", "invert": False}
 
 
 def tokenizer_to_hf(tokenizer: Tokenizer, n_ctx: int) -> tuple[str, Plain]:
     """What goes into tokenizer.json and into tokenizer_config.json, for a model of `n_ctx` positions."""
     plain, bos = _definition(tokenizer)
-    settings = {"bos_token": bos} if bos is not None else {}
+    declared = tokenizer.declared if isinstance(tokenizer, ImportedTokenizer) else None
     return json.dumps(plain, indent=2, ensure_ascii=False), {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        **settings,
-        "split_special_tokens": True,  # what looks like a special token in a text is text
+        **({"bos_token": bos} if bos is not None else {}),
         "clean_up_tokenization_spaces": False,
-        "padding_side": "left",
+        **(_OUR_WAYS if declared is None else declared["settings"]),
         "model_max_length": n_ctx,
     }
 
@@ -49,7 +52,8 @@ def load_hf_tokenizer(path: Path, d_vocab: int) -> Tokenizer:
     with clear_os_errors("read", path, InputError):
         is_folder = path.is_dir()
     if not is_folder:
-        return _from_definition(_plain(path), d_vocab)[0]
+        plain = _plain(path)
+        return _from_definition(plain, d_vocab, path.parent if path.name == DEFINITION else None)[0]
     tokenizer, notes = tokenizer_from_hf(path, d_vocab)
     if tokenizer is None:
         raise InputError(f"The folder {path} gives no tokenizer. {' '.join(notes)}")
@@ -59,9 +63,9 @@ def load_hf_tokenizer(path: Path, d_vocab: int) -> Tokenizer:
 def tokenizer_from_hf(folder: Path, d_vocab: int) -> tuple[Tokenizer | None, tuple[str, ...]]:
     """The tokenizer of a model's folder, if it has one that can be read, and what there is to say about it."""
     if (folder / DEFINITION).is_file():
-        return _from_definition(_plain(folder / DEFINITION), d_vocab)
+        return _from_definition(_plain(folder / DEFINITION), d_vocab, folder)
     if all((folder / name).is_file() for name in _OLD_FILES):
-        return _from_definition(_from_old_files(folder), d_vocab)
+        return _from_definition(_from_old_files(folder), d_vocab, folder)
     if (folder / "tokenizer.model").is_file():
         return None, ("The tokenizer is only there as tokenizer.model, which is not read; save it as tokenizer.json.",)
     return None, ("There is no tokenizer beside the weights.",)
@@ -73,6 +77,10 @@ def tokenizer_from_hf(folder: Path, d_vocab: int) -> tuple[Tokenizer | None, tup
 def _definition(tokenizer: Tokenizer) -> tuple[Plain, str | None]:
     """The definition that gives this tokenizer's ids, in the library's present form, and how BOS is written in it."""
     plain = _rules(tokenizer) | _NOTHING
+    declared = (tokenizer.declared if isinstance(tokenizer, ImportedTokenizer) else None) or {}
+    if "post_processor" in declared:
+        bos = None if tokenizer.bos is None else _bos_of(plain, tokenizer.bos)
+        return _canonical(plain | {"post_processor": declared["post_processor"]}), bos
     if tokenizer.bos is None:
         return _canonical(plain), None
     bos, added = _bos_of(plain, tokenizer.bos), plain.get("added_tokens") or []
@@ -103,17 +111,13 @@ def _rules(tokenizer: Tokenizer) -> Plain:
 
 def _bos_of(plain: Plain, bos: int) -> str:
     """How BOS is written: as the definition writes it, else in a way that is no ordinary token."""
-    written = {token for token, index in _ids(plain).items() if index == bos}
+    written = {token for token, index in ids_of(plain).items() if index == bos}
     if written:
         return written.pop()
-    if bos != len(_ids(plain)):
+    if bos != len(ids_of(plain)):
         raise InputError(f"BOS is the id {bos}, which the tokenizer has no token for; Hugging Face needs one.")
-    names = (BOS_TEXT, *(f"<|bos{n or ''}|>" for n in range(len(_ids(plain)) + 1)))
-    return next(name for name in names if name not in _ids(plain))
-
-
-def _ids(plain: Plain) -> dict[str, int]:
-    return plain["model"]["vocab"] | {entry["content"]: entry["id"] for entry in plain.get("added_tokens") or []}
+    names = (BOS_TEXT, *(f"<|bos{n or ''}|>" for n in range(len(ids_of(plain)) + 1)))
+    return next(name for name in names if name not in ids_of(plain))
 
 
 def _special(content: str, index: int) -> Plain:
@@ -147,16 +151,18 @@ def _canonical(plain: Plain) -> Plain:
 # --- theirs to ours ---------------------------------------------------------------------------------------------------
 
 
-def _from_definition(plain: Plain, d_vocab: int) -> tuple[Tokenizer, tuple[str, ...]]:
+def _from_definition(plain: Plain, d_vocab: int, folder: Path | None) -> tuple[Tokenizer, tuple[str, ...]]:
+    """The tokenizer of a definition, and of what the files beside it in `folder` declare."""
     rules = _settled(plain)
     own = _own(rules, d_vocab)
     if own is not None:
         return own, ()
     bos = _bos_in_front(plain)
-    tokenizer = ImportedTokenizer(json.dumps(rules | _NOTHING), d_vocab=d_vocab, bos=bos)
+    declared = None if folder is None else declared_in(folder, rules, d_vocab)
+    tokenizer = ImportedTokenizer(json.dumps(rules | _NOTHING), d_vocab=d_vocab, bos=bos, declared=declared)
     if bos is None:
-        return tokenizer, ("The tokenizer puts no BOS before a text, so none stands there here.",)
-    return tokenizer, (f"Token {bos} stands before every text, as the tokenizer wants it.",)
+        return tokenizer, ("The tokenizer puts no BOS before a text, so none stands there here.", *_behind(plain))
+    return tokenizer, (f"Token {bos} stands before every text, as the tokenizer wants it.", *_behind(plain))
 
 
 def _settled(plain: Plain) -> Plain:
@@ -194,21 +200,34 @@ def _guess(found: Plain) -> Tokenizer | None:
 
 def _bos_in_front(plain: Plain) -> int | None:
     """The token that the definition's template puts before a text; transformers 5 follows it over add_bos_token."""
-    rule = plain.get("post_processor") or {}
-    for part in rule.get("processors", [rule]):
-        first = next(iter(part.get("single") or [{}])) if part.get("type") == "TemplateProcessing" else {}
+    for part in _templates(plain):
+        first = next(iter(part.get("single") or [{}]))
         if "SpecialToken" in first:
             return part["special_tokens"][first["SpecialToken"]["id"]]["ids"][0]
     return None
 
 
+def _behind(plain: Plain) -> tuple[str, ...]:
+    """That the definition's template puts a token behind a text, which is not done here."""
+    for part in _templates(plain):
+        last = (part.get("single") or [{}])[-1]
+        if "SpecialToken" in last:
+            return (f"The tokenizer puts {last['SpecialToken']['id']} behind a text too; here nothing stands there.",)
+    return ()
+
+
+def _templates(plain: Plain) -> list[Plain]:
+    rule = plain.get("post_processor") or {}
+    return [part for part in rule.get("processors", [rule]) if part.get("type") == "TemplateProcessing"]
+
+
 def _from_old_files(folder: Path) -> Plain:
     """GPT-2's definition from vocab.json and merges.txt, which is all that older programs saved."""
-    settings = _settings(folder)
+    settings = settings_in(folder)
     vocab = read_settings(folder / _OLD_FILES[0])
     lines = read_bytes(folder / _OLD_FILES[1], CheckpointError).decode(errors="replace").splitlines()
     merges = [line.split(" ") for line in lines if line and not line.startswith("#version")]
-    names = [_written(settings.get(f"{role}_token")) for role in ("bos", "eos", "unk", "pad")]
+    names = [written(settings.get(f"{role}_token")) for role in ("bos", "eos", "unk", "pad")]
     special = {name: vocab[name] for name in (*names, "<|endoftext|>") if name in vocab}
     if (folder / "added_tokens.json").is_file():
         special |= read_settings(folder / "added_tokens.json")
@@ -226,18 +245,3 @@ def _plain(path: Path) -> Plain:
     if isinstance(model, Mapping) and isinstance(model.get("vocab"), Mapping | list):
         return plain
     raise CheckpointError(f"{path} defines no tokenizer: it has no model with a vocabulary. Fetch it again.")
-
-
-def _settings(folder: Path) -> Plain:
-    """tokenizer_config.json, completed by the special_tokens_map.json of older versions."""
-    settings: Plain = {}
-    for name in ("special_tokens_map.json", SETTINGS):
-        settings |= read_settings(folder / name) if (folder / name).is_file() else {}
-    return settings
-
-
-def _written(token: object) -> str | None:
-    """A special token's text, which is given as it is or with flags."""
-    if isinstance(token, Mapping):
-        token = token.get("content")
-    return token if isinstance(token, str) else None

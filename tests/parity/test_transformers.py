@@ -18,7 +18,7 @@ from torch import Tensor
 from model import GPT
 from model.checkpoint import weights_sha256
 from model.interop.hf import from_hf, to_hf
-from model.tokenizer import BPETokenizer, ByteTokenizer, CharTokenizer, Tokenizer
+from model.tokenizer import BPETokenizer, ByteTokenizer, CharTokenizer, Tokenizer, load_tokenizer
 from tests.conftest import make_gpt_with
 from tests.model.interop import forge
 from tests.model.interop.variants import EXPORTABLE
@@ -192,6 +192,79 @@ def test_a_tokenizer_of_transformers_gives_its_own_ids_here(
     assert ours is not None and ours.bos == bos
     for text in forge.HOSTILE:
         assert theirs(text).input_ids == ([] if bos is None else [bos]) + ours.encode(text)
+
+
+END = "<|endoftext|>"
+SPOKEN = {
+    "gpt2": (forge.gpt2_definition, {"bos_token": END, "eos_token": END}, 279),
+    "smollm": (forge.smollm_definition, {"bos_token": END, "eos_token": "<|im_end|>", "pad_token": END}, 2),
+    "llama3": (forge.llama3_definition, {"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"}, 280),
+    "llama2": (forge.llama2_definition, {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}, 2),
+}
+
+
+@pytest.mark.parametrize("split", [None, False, True])
+@pytest.mark.parametrize(("make", "named", "eos"), SPOKEN.values(), ids=SPOKEN.keys())
+def test_a_tokenizer_goes_out_as_it_came_in_special_tokens_and_all(
+    make: Any, named: dict[str, str], eos: int, split: bool | None, tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    theirs, out = tmp_path / "theirs", tmp_path / "out"
+    to_hf(make_gpt_with(**EXPORTABLE["llama"], d_vocab=290), None, theirs)
+    config = json.loads((theirs / "config.json").read_text()) | {"bos_token_id": 0, "eos_token_id": eos}
+    (theirs / "config.json").write_text(json.dumps(config))
+    (theirs / "generation_config.json").write_text(json.dumps({"eos_token_id": [eos]}))
+    (theirs / "tokenizer.json").write_text(make())
+    said = {"tokenizer_class": "PreTrainedTokenizerFast"} | ({} if split is None else {"split_special_tokens": split})
+    (theirs / "tokenizer_config.json").write_text(json.dumps(named | said))
+    imported = from_hf(theirs)
+    assert imported.tokenizer is not None
+    imported.tokenizer.save(tmp_path / "run.json")
+    to_hf(imported.gpt, load_tokenizer(tmp_path / "run.json"), out)
+    before, after = AutoTokenizer.from_pretrained(theirs), AutoTokenizer.from_pretrained(out)
+    assert after.special_tokens_map == before.special_tokens_map
+    assert (after.eos_token_id, after.padding_side) == (before.eos_token_id, before.padding_side)
+    for text in (*forge.HOSTILE, *(f"the cat{token} sat" for token in named.values())):
+        assert after(text).input_ids == before(text).input_ids
+        if before.backend_tokenizer.decoder is not None:  # where there is none, the export adds one
+            assert after.decode(after(text).input_ids) == before.decode(before(text).input_ids)
+    model = opened(out)
+    assert (model.config.eos_token_id, model.generation_config.eos_token_id) == (eos, [eos])
+
+
+def test_generation_stops_at_the_declared_end_after_import_and_export(tmp_path: Path) -> None:
+    gpt = make_gpt_with(**(EXPORTABLE["llama"] | {"tie_embeddings": False, "n_layers": 3, "d_vocab": 290}))
+    to_hf(gpt, None, tmp_path / "theirs")
+    prompt = torch.tensor([[5, 6, 7]])
+    free = opened(tmp_path / "theirs").generate(prompt, max_new_tokens=12, do_sample=False)[0, 3:].tolist()
+    end = free[4]  # what greedy generation comes to, declared as the end
+    for name in ("config.json", "generation_config.json"):
+        file = tmp_path / "theirs" / name
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": end}))
+    (tmp_path / "theirs/tokenizer.json").write_text(forge.smollm_definition())
+    imported = from_hf(tmp_path / "theirs")
+    to_hf(imported.gpt, imported.tokenizer, tmp_path / "out")
+    stopped = opened(tmp_path / "out").generate(prompt, max_new_tokens=12, do_sample=False)[0, 3:].tolist()
+    assert stopped == free[: free.index(end) + 1]
+
+
+@pytest.mark.parametrize("kind", ["bytes", "bpe"])
+def test_texts_of_different_lengths_go_together_with_bos_named_as_padding(kind: str, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    gpt = make_gpt_with(**(EXPORTABLE["llama"] | {"d_vocab": TOKENIZERS[kind].d_vocab}))
+    to_hf(gpt, TOKENIZERS[kind], tmp_path)
+    tokenizer, model = AutoTokenizer.from_pretrained(tmp_path), opened(tmp_path)
+    with pytest.raises(ValueError, match="does not have a padding token"):
+        tokenizer(["a", "the cat"], padding=True)
+    tokenizer.pad_token = tokenizer.bos_token  # the line of docs/interop.md
+    batch = tokenizer(["a", "the cat"], padding=True, return_tensors="pt")
+    assert batch.attention_mask.sum(dim=1).tolist() == [len(tokenizer(text).input_ids) for text in ("a", "the cat")]
+    together = model.generate(**batch, max_new_tokens=8, do_sample=False)
+    for row, text in zip(together, ("a", "the cat"), strict=True):
+        alone = model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=8, do_sample=False)
+        assert torch.equal(row[-alone.shape[1] :], alone[0])
 
 
 @EACH_OF_OURS
