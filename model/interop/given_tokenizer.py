@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from model.errors import InputError, UnknownNameError
-from model.files import read_bytes
+from model.files import read_bytes, read_json
 from model.token_bytes import N_BYTES, byte_letters
-from model.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
+from model.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer, load_tokenizer
 
 SPELLINGS = "bytes, chars:FILE, or the folder or file of a tokenizer.json"
 
@@ -18,7 +18,7 @@ def given_tokenizer(spec: str, d_vocab: int) -> Tokenizer:
 
     Args:
         spec: `bytes`; `chars:FILE`, the sorted characters of a text (nanoGPT's rule, without BOS); or the folder or
-            file of a Hugging Face `tokenizer.json`.
+            file of a `tokenizer.json`, Hugging Face's or that of a run.
         d_vocab: the model's; bytes and characters must be exactly as many.
     """
     file = text_of_characters(spec)
@@ -29,9 +29,21 @@ def given_tokenizer(spec: str, d_vocab: int) -> Tokenizer:
         return _refused_unless(tokenizer, d_vocab, f"{file} has {{}} different characters")
     if not Path(spec).exists():
         raise UnknownNameError(f'There is no tokenizer "{spec}"; give {SPELLINGS}.')
+    ours = _of_a_run(Path(spec))
+    if ours is not None:
+        return _refused_unless(load_tokenizer(ours), d_vocab, f"{ours} has {{}} tokens")
     from model.interop.hf_tokenizer import load_hf_tokenizer
 
     return load_hf_tokenizer(Path(spec), d_vocab)
+
+
+def _of_a_run(path: Path) -> Path | None:
+    """The file, where it is one that Cutaway saved: its tokenizer.json is another than Hugging Face's."""
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        return None
+    saved = read_json(file, InputError)
+    return file if isinstance(saved, dict) and "kind" in saved and "model" not in saved else None
 
 
 def _bytes(d_vocab: int) -> Tokenizer:

@@ -15,6 +15,7 @@ from model.config import FFNKind
 from model.errors import CheckpointError, ConfigError, InputError, UnknownNameError
 from model.interop import exchange, step_said
 from model.interop.exchange import import_model
+from model.interop.given_tokenizer import given_tokenizer
 from model.interop.hf import from_hf, to_hf
 from model.interop.hf_config import config_from_hf, config_to_hf
 from model.interop.nanogpt import from_nanogpt
@@ -219,3 +220,12 @@ def test_the_older_gelu_can_be_imported_as_a_run(tmp_path: Path) -> None:
     assert any("for a model of older code give --ffn gelu_tanh" in note for note in exchange.opened(file).notes)
     with pytest.raises(InputError, match="A Hugging Face directory says its own FFN; leave out ffn=gelu"):
         exchange.opened(foreign(tmp_path / "model", GPT2), ffn="gelu")
+
+
+def test_the_tokenizer_of_a_run_of_ours_can_be_given(tmp_path: Path) -> None:
+    run = import_model(nano_file(tmp_path), tmp_path / "run", tokenizer=f"chars:{tmp_path / 'input.txt'}")
+    own = open_run(run).tokenizer
+    for spec in (run, run / "tokenizer.json"):
+        assert given_tokenizer(str(spec), own.d_vocab).encode("lazy dog") == own.encode("lazy dog")
+    with pytest.raises(InputError, match=r"run/tokenizer\.json has \d+ tokens, and the model's vocabulary is 99"):
+        given_tokenizer(str(run), 99)
