@@ -111,7 +111,7 @@ class LayerAudit:
         self._note("scores", shown.error(torch.where(seen, found, 0.0)), tolerance)
         hidden = found.isneginf()
         wrong = (hidden == seen) | (~seen & (exact(self._raw(Tap.PATTERN)) != 0))
-        self._note("mask", float(wrong.double().mean()), 0.0, "the share of scores for which it does not hold")
+        self._note("mask", float(wrong.double().mean()), 0.0, "the share of scores whose mask is wrong")
 
     def _pattern(self) -> None:
         scores, found = exact(self._raw(Tap.ATTN_SCORES)), exact(self._raw(Tap.PATTERN))
@@ -203,8 +203,8 @@ class LayerAudit:
     def _compare(self, name: str, expected: Quantity, tap: Tap, tolerance: float) -> None:
         self._note(name, expected.error(self._raw(tap)), tolerance)
 
-    def _note(self, name: str, error: float, tolerance: float, reason: str = ROUNDED) -> None:
-        self.ledger.measured(name, error, tolerance, where=f"L{self.layer}", reason=reason)
+    def _note(self, name: str, error: float, tolerance: float, unit: str = ROUNDED) -> None:
+        self.ledger.measured(name, error, tolerance, where=f"L{self.layer}", unit=unit)
 
 
 def max_of(*tensors: Tensor) -> float:

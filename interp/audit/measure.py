@@ -11,27 +11,26 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from interp.audit.layers import COPIES, LayerAudit
-from interp.audit.outputs import check_attribution, check_lens, check_sums
+from interp.audit.outputs import check_attribution, check_lens, check_sums, placement_of
 from interp.audit.places import all_there
 from interp.audit.record import Audit, Ledger
 from interp.audit.runs import RunAudit, check_dropout, differing
 from interp.audit.weights import check_weights
-from model.config import FFNKind, Positions
+from model.config import FFNKind, GPTConfig, Positions
+from model.errors import InputError
+from model.gpt import GPT
 from model.sites import Tap, sites
-
-if TYPE_CHECKING:
-    from model.gpt import GPT
 
 LARGE = 20_000_000
 """Parameters from which on fewer and shorter sequences are drawn."""
 
+_ALONE = "the share of numbers that are others when the layer is run alone"
 _ROOM = 512
 """Positions that are run at a time."""
 
@@ -44,6 +43,9 @@ def audit(gpt: GPT, tokens: Int[Tensor, "batch pos"] | None = None, *, seed: int
         tokens: what to run; left out, a few sequences of random ids, as long as fits.
         seed: names everything that is drawn.
     """
+    if not isinstance(gpt, GPT):
+        tail = "give its model: .gpt" if hasattr(gpt, "gpt") else "give a GPT, or open one: open_run(...).gpt"
+        raise InputError(f"audit measures a model, and this is a {type(gpt).__name__}; {tail}.")
     if tokens is not None:
         return audited(gpt, tokens, "given tokens", seed=seed, ledger=Ledger())
     drawn = torch.randint(gpt.config.d_vocab, sample_shape(gpt), generator=torch.Generator().manual_seed(seed))
@@ -71,7 +73,7 @@ def audited(gpt: GPT, tokens: Int[Tensor, "batch pos"], kind: str, *, seed: int,
     return Audit(
         checks=ledger.checks(),
         subject=_subject(gpt),
-        tokens=f"{len(tokens)} sequences of {tokens.shape[1]} {kind}",
+        tokens=f"{_counted(len(tokens), 'sequence')} of {tokens.shape[1]} {kind}",
         seconds=time.monotonic() - began,
     )
 
@@ -102,7 +104,7 @@ def _check_places(gpt: GPT, tokens: Tensor, ledger: Ledger, generator: torch.Gen
         if not all_there(gpt.config, held, inside, tokens.shape, ledger):
             return
         moved = differing(held[Tap.RESID_POST.at(layer)], cache[after])
-        ledger.measured("stream", moved, 0.0, where=f"L{layer}", reason="the layer run alone and in the whole run")
+        ledger.measured("stream", moved, 0.0, where=f"L{layer}", unit=_ALONE)
         written.append(LayerAudit(gpt, layer, held, ledger).run())
     last = cache[streams[-1]]
     check_lens(gpt, cache, last, logits, ledger)
@@ -125,6 +127,19 @@ def _subject(gpt: GPT) -> str:
     config = gpt.config
     number = str(gpt.dtype).removeprefix("torch.")
     return (
-        f"{config.n_layers} layers x {config.n_heads} heads, {config.norm.value}-norm ({config.norm_kind.value}), "
-        f"{config.positions.value} positions, {config.n_params:,} parameters, {number} on {gpt.device}"
+        f"{_counted(config.n_layers, 'layer')} x {_counted(config.n_heads, 'head')}, {_norms(config)}, "
+        f"{_positions(config)}, {config.n_params:,} parameters, {number} on {gpt.device}"
     )
+
+
+def _norms(config: GPTConfig) -> str:
+    has_norm = bool(config.norm_names) or config.has_final_norm
+    return f"{placement_of(config)} ({config.norm_kind.value})" if has_norm else placement_of(config)
+
+
+def _positions(config: GPTConfig) -> str:
+    return "no positions" if config.positions is Positions.NONE else f"{config.positions.value} positions"
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"

@@ -14,7 +14,7 @@ from interp.audit.layers import ROUNDED, Written
 from interp.audit.quantity import Quantity, exact, rounding
 from interp.audit.record import Ledger
 from interp.audit.reference import normed
-from model.config import OUTPUT_NORMS, GPTConfig
+from model.config import OUTPUT_NORMS, GPTConfig, Norm
 from model.sites import Tap
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def check_sums(
     """The last stream as the sum of what was written to it; its size, for what is computed from it."""
     config = gpt.config
     if not config.additive_stream:
-        reason = f"{_placement(config)}: not additive; the sums through its norms are checked under stream"
+        reason = f"{placement_of(config)}: not additive; the sums through its norms are checked under stream"
         for name in ("additive stream", "additive heads", "attribution"):
             ledger.skipped(name, reason)
         return Quantity.of(last)
@@ -45,18 +45,18 @@ def check_sums(
     ffns = [layer.mlp_out for layer in written if layer.mlp_out is not None]
     whole = sum_of([begin, *(layer.attn_out for layer in written), *ffns])
     n_sums = 2 * (len(written) + 1)
-    ledger.measured("additive stream", whole.error(last), rounding(gpt.dtype, n_sums, n_stored=n_sums), reason=ROUNDED)
+    ledger.measured("additive stream", whole.error(last), rounding(gpt.dtype, n_sums, n_stored=n_sums), unit=ROUNDED)
     if config.norm in OUTPUT_NORMS:
         ledger.skipped(
             "additive heads",
-            f"{_placement(config)}: an output norm stands between the heads and the stream; they add up before it "
+            f"{placement_of(config)}: an output norm stands between the heads and the stream; they add up before it "
             "(attention output), and to the logits with its scale held (attribution)",
         )
         return Quantity(exact(last), whole.size)
     heads = sum_of([begin, *(layer.results for layer in written), *ffns])
     n_terms = config.n_heads * config.head_width * config.n_layers
     ledger.measured(
-        "additive heads", heads.error(last), rounding(gpt.dtype, n_terms, n_stored=2 * n_sums), reason=ROUNDED
+        "additive heads", heads.error(last), rounding(gpt.dtype, n_terms, n_stored=2 * n_sums), unit=ROUNDED
     )
     return Quantity(exact(last), heads.size)
 
@@ -76,7 +76,7 @@ def check_lens(
         found = read.through(weight[part], None).error(logits[..., part])
         error = found if found != found or found > error else error
     tolerance = rounding(gpt.dtype, 2 * gpt.config.d_model)
-    ledger.measured("last lens", error, tolerance, reason=ROUNDED)
+    ledger.measured("last lens", error, tolerance, unit=ROUNDED)
 
 
 def check_attribution(
@@ -101,7 +101,7 @@ def check_attribution(
         towards = exact(gpt.unembed.weight[targets])
         size = (read.size * towards.abs()).sum(-1)
         chosen = logits.gather(-1, targets[..., None])[..., 0]
-        ledger.measured("attribution", Quantity(exact(chosen), size).error(found), tolerance, reason=ROUNDED)
+        ledger.measured("attribution", Quantity(exact(chosen), size).error(found), tolerance, unit=ROUNDED)
 
 
 def _final(gpt: GPT, last: Quantity, ledger: Ledger | None = None, cache: ActivationCache | None = None) -> Quantity:
@@ -117,7 +117,7 @@ def _final(gpt: GPT, last: Quantity, ledger: Ledger | None = None, cache: Activa
             (expected.out, Tap.LN_FINAL_OUT, gpt.dtype),
         ):
             tolerance = rounding(dtype, gpt.config.d_model)
-            ledger.measured("norms", quantity.error(cache[tap.at()]), tolerance, where="ln_final", reason=ROUNDED)
+            ledger.measured("norms", quantity.error(cache[tap.at()]), tolerance, where="ln_final", unit=ROUNDED)
     return expected.out
 
 
@@ -129,5 +129,9 @@ def sum_of(parts: Sequence[Quantity]) -> Quantity:
     return total
 
 
-def _placement(config: GPTConfig) -> str:
-    return f"{config.norm.value}-norm" if config.skip_connections else "without skip connections"
+def placement_of(config: GPTConfig) -> str:
+    """Where norms stand and streams add up, in words."""
+    if not config.skip_connections:
+        return "without skip connections"
+    words = {Norm.NONE: "no norm", Norm.DEEPNORM: "DeepNorm", Norm.SCALED: "scaled pre-norm"}
+    return words.get(config.norm, f"{config.norm.value}-norm")

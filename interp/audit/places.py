@@ -25,8 +25,16 @@ def all_there(
             wrong.append(f"{site} is never met")
         elif tuple(cache[site].shape) != expected:
             wrong.append(f"{site} is {tuple(cache[site].shape)}, not {expected}")
-    reason = wrong[0] if wrong else "places that are not"
-    ledger.measured("places", float(len(wrong)), 0.0, where=reason.split(" ")[0] if wrong else "", reason=reason)
+    first = wrong[0] if wrong else ""
+    unit = "places missing or in another shape"
+    ledger.measured(
+        "places",
+        float(len(wrong)),
+        0.0,
+        where=first.split(" ")[0],
+        unit=unit,
+        reason=f"First, {first}" if wrong else "",
+    )
     return not wrong
 
 

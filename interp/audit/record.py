@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from model.errors import UnknownNameError, closest
+
 CLAIMS: dict[str, str] = {
     "checkpoint files": "every file is the one that its manifest names, by SHA-256",
     "weights": "the loaded weights have the hash that was recorded when they were saved",
     "run config": "the model in run.json is the checkpoint's",
-    "tokenizer": "the tokenizer has as many tokens as the model, and the held-out tokens are among them",
+    "tokenizer": "the tokenizer has as many ids as the model, and every held-out token is one that it knows",
     "finite weights": "every weight is a finite number",
     "parameters": "the formula of the config gives the number of trained parameters",
     "tied matrix": "W_E and W_U share one storage, or do not, as the config says",
@@ -56,27 +58,44 @@ class Check:
     claim: str
     """What should hold, in one sentence."""
     error: float | None
-    """The largest error found, in units that `reason` states; None where nothing was measured."""
+    """The largest error found; None where nothing was measured."""
     tolerance: float | None
     """How much error rounding can explain."""
     passed: bool | None
     """None: does not apply to this model, for the stated reason."""
     where: str = ""
     """Where the largest error stands, such as a layer."""
+    unit: str = ""
+    """What the error counts, or what it is relative to."""
     reason: str = ""
-    """What the tolerance is made of; or why the check does not apply; or what went wrong."""
+    """What else was found; or why the check does not apply; or what is wrong."""
+
+    @property
+    def sentence(self) -> str:
+        """The claim and what came of it, in words."""
+        if self.passed is None:
+            return _ended(f"{self.name} does not apply: {self.reason}")
+        told = [_ended(f"{self.name}: {self.claim}")]
+        if self.passed is False:
+            told[0] = _ended(told[0].removesuffix(".") + ": this does not hold")
+        if self.passed is False and self.unit:
+            at = f" (at {self.where})" if self.where else ""
+            told.append(f"The error is {self.error:.3g}{at}, and {self.tolerance:.3g} is allowed: {_ended(self.unit)}")
+        return " ".join([*told, _ended(self.reason)] if self.reason else told)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Audit:
-    """All checks of one model."""
+    """All checks of one model. `report["scores"]` is one of them; `str(report)` says what it comes to."""
 
     checks: tuple[Check, ...]
     subject: str
     """The model in words: size, placement, number format."""
     tokens: str
-    """What it was run on, in words."""
+    """What it was run on, in words; nothing where damaged files kept the model from being opened."""
     seconds: float
+    checkpoint: str = ""
+    """RUN@STEP, if it was a checkpoint."""
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -93,14 +112,26 @@ class Audit:
         """What it comes to, in a sentence."""
         applied = [check for check in self.checks if check.passed is not None]
         skipped = len(self.checks) - len(applied)
-        rest = f" ({skipped} do not apply)" if skipped else ""
+        rest = f" ({skipped} {'does' if skipped == 1 else 'do'} not apply)" if skipped else ""
+        names = ", ".join(check.name for check in self.failed)
+        if not self.tokens:
+            return f"Failed: {names}. The model could not be opened, so that nothing else was checked."
         if self.failed:
-            names = ", ".join(check.name for check in self.failed)
             return f"{len(self.failed)} of {len(applied)} checks failed{rest}: {names}."
         return f"All {len(applied)} checks that apply passed{rest}."
 
     def __getitem__(self, name: str) -> Check:
-        return next(check for check in self.checks if check.name == name)
+        known = {check.name: check for check in self.checks}
+        if name not in known:
+            tail = closest(name, known) or f" They are: {'; '.join(known)}."
+            raise UnknownNameError(f'This audit has no check "{name}".{tail}')
+        return known[name]
+
+    def __repr__(self) -> str:
+        return f"<Audit: {self.summary}>"
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.summary}"
 
 
 class Ledger:
@@ -109,8 +140,10 @@ class Ledger:
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
 
-    def measured(self, name: str, error: float, tolerance: float, *, where: str = "", reason: str = "") -> None:
-        """Note a measurement; an error that is not a number fails."""
+    def measured(
+        self, name: str, error: float, tolerance: float, *, where: str = "", unit: str = "", reason: str = ""
+    ) -> None:
+        """Note a measurement; an error that is not a number fails. `unit` says what the error is counted in."""
         passed = error <= tolerance
         found = Check(
             name=name,
@@ -119,6 +152,7 @@ class Ledger:
             tolerance=tolerance,
             passed=passed,
             where=where,
+            unit=unit,
             reason=reason,
         )
         before = self._checks.get(name)
@@ -146,8 +180,13 @@ def _severity(check: Check) -> float:
     """How far beyond its tolerance a measurement is."""
     if check.error is None or check.tolerance is None:
         return -1.0
-    if math.isnan(check.error):
+    if math.isnan(check.error) or math.isnan(check.tolerance):
         return math.inf
     if check.tolerance == 0:
         return math.inf if check.error > 0 else 0.0
     return check.error / check.tolerance
+
+
+def _ended(text: str) -> str:
+    """A sentence with its full stop, which it has only once."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."

@@ -50,7 +50,7 @@ def audit_run(spec: str | Path, device: str | torch.device = "cpu", *, seed: int
         generator = torch.Generator().manual_seed(seed)
         tokens, kind = torch.randint(lab.config.d_vocab, (rows, n_pos), generator=generator), f"random ids, seed {seed}"
     report = audited(lab.gpt, tokens, kind, seed=seed, ledger=ledger)
-    return replace(report, subject=f"{lab.name}@{lab.step}: {report.subject}")
+    return replace(report, subject=f"{lab.name}@{lab.step}: {report.subject}", checkpoint=_spec_of(folder))
 
 
 def _existing(spec: str | Path) -> Path | None:
@@ -66,7 +66,7 @@ def _check_files(folder: Path, ledger: Ledger) -> bool:
     """Whether everything that opening needs can be read."""
     run = folder.parent.parent
     looks: tuple[tuple[str, str, Callable[[], Any]], ...] = (
-        ("checkpoint files", "files that are missing or altered", lambda: verify_checkpoint(folder)),
+        ("checkpoint files", "files missing or altered", lambda: verify_checkpoint(folder)),
         ("run config", "", lambda: read_run(run)),
         ("tokenizer", "", lambda: (load_tokenizer(run / TOKENIZER), EvalRows.load(run / eval_rows.FILE_NAME))),
     )
@@ -79,7 +79,7 @@ def _check_files(folder: Path, ledger: Ledger) -> bool:
             is_whole = False
         else:
             if counted:
-                ledger.measured(name, 0.0, 0.0, reason=counted)
+                ledger.measured(name, 0.0, 0.0, unit=counted)
     return is_whole
 
 
@@ -99,7 +99,7 @@ def _check_run(lab: Lab, ledger: Ledger) -> None:
         "weights",
         float(recorded != loaded),
         0.0,
-        reason=f"recorded {recorded[:12]}, loaded {loaded[:12]}",
+        reason=f"Recorded {recorded[:12]}, loaded {loaded[:12]}",
     )
     settings = lab.run_config.get("config")
     said = settings.get("model") if isinstance(settings, dict) else None
@@ -109,13 +109,35 @@ def _check_run(lab: Lab, ledger: Ledger) -> None:
         own = to_plain(lab.config)
         different = sorted(key for key in own.keys() | said.keys() if own.get(key) != said.get(key))
         ledger.measured(
-            "run config", float(len(different)), 0.0, where=", ".join(different), reason="settings that differ"
+            "run config", float(len(different)), 0.0, where=", ".join(different), unit="settings that differ"
         )
-    tokens = lab.eval_tokens
-    strangers = int(((tokens < 0) | (tokens >= lab.tokenizer.d_vocab)).sum())
-    missing = abs(lab.tokenizer.d_vocab - lab.config.d_vocab)
-    ledger.measured("tokenizer", float(strangers + missing), 0.0, reason="tokens that one of the two does not know")
+    _check_tokenizer(lab, ledger)
+
+
+def _check_tokenizer(lab: Lab, ledger: Ledger) -> None:
+    """An id that a padded vocabulary has and the tokenizer has no token for may not be held out either."""
+    tokens, size = lab.eval_tokens, lab.tokenizer.d_vocab
+    empty: tuple[int, ...] = getattr(lab.tokenizer, "ids_without_token", ())
+    strangers = (tokens < 0) | (tokens >= size) | torch.isin(tokens, torch.tensor(empty).to(tokens))
+    ledger.measured(
+        "tokenizer",
+        float(int(strangers.sum()) + abs(size - lab.config.d_vocab)),
+        0.0,
+        unit="tokens that one of the two does not know",
+        reason=f"{size:,} ids, of which {size - len(empty):,} stand for a token" if empty else f"{size:,} ids",
+    )
 
 
 def _unopened(folder: Path, ledger: Ledger) -> Audit:
-    return Audit(checks=ledger.checks(), subject=f"{folder}, not opened", tokens="nothing", seconds=0.0)
+    return Audit(
+        checks=ledger.checks(),
+        subject=f"{folder}, not opened",
+        tokens="",
+        seconds=0.0,
+        checkpoint=_spec_of(folder),
+    )
+
+
+def _spec_of(folder: Path) -> str:
+    """The folder of a checkpoint as RUN@STEP."""
+    return f"{folder.parent.parent}@{int(folder.name.rpartition('-')[2])}"

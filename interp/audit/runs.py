@@ -119,7 +119,7 @@ class RunAudit:
             for tap, bias, norm in sublayers:
                 error = self._only(bias, norm).error(cache[tap.at(layer)])
                 tolerance = rounding(self.gpt.dtype, self.config.d_model)
-                self.ledger.measured("ablation", error, tolerance, where=f"L{layer}", reason=ROUNDED)
+                self.ledger.measured("ablation", error, tolerance, where=f"L{layer}", unit=ROUNDED)
 
     def _only(self, bias: Tensor | None, norm: NormLayer | None) -> Quantity:
         nothing = torch.zeros(self.config.d_model)
@@ -160,18 +160,18 @@ class RunAudit:
         most = float(self.logits.abs().max())
         error = float((exact(found) - exact(expected)).abs().max())
         error = error / most if most else error
-        self.ledger.measured(name, error, min(self.noise, MOST_NOISE), where=where, reason=_SHAKEN)
+        self.ledger.measured(name, error, min(self.noise, MOST_NOISE), where=where, unit=_SHAKEN)
 
     def _same_bits(self, name: str, found: Tensor, expected: Tensor) -> None:
-        self.ledger.measured(name, differing(found, expected), 0.0, reason=_BITS)
+        self.ledger.measured(name, differing(found, expected), 0.0, unit=_BITS)
 
 
 def check_dropout(gpt: GPT, tokens: Int[Tensor, "batch pos"], ledger: Ledger) -> None:
     """Two runs in the mode in which the model was given; the caller's random numbers stay as they were."""
     is_on = gpt.config.dropout > 0 and any(module.training for module in gpt.modules())
-    reason = f"{_BITS}; call gpt.eval() (the other checks are measured in evaluation mode)" if is_on else _BITS
+    reason = "Call gpt.eval(); the other checks are measured in evaluation mode" if is_on else ""
     with torch.random.fork_rng([gpt.device] if gpt.device.type == "cuda" else []):
-        ledger.measured("dropout", differing(gpt(tokens), gpt(tokens)), 0.0, reason=reason)
+        ledger.measured("dropout", differing(gpt(tokens), gpt(tokens)), 0.0, unit=_BITS, reason=reason)
 
 
 def rounding_noise(

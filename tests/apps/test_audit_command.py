@@ -67,7 +67,9 @@ def test_every_check_is_in_the_json_with_its_error_tolerance_and_reason(sound: P
     scores = next(check for check in report["checks"] if check["name"] == "scores")
     assert 0 < scores["error"] < scores["tolerance"] < 1e-5
     assert scores["claim"] == CLAIMS["scores"]
-    assert "relative to the terms added" in scores["reason"]
+    assert "relative to the terms added" in scores["unit"]
+    assert scores["reason"] == ""
+    assert report["checkpoint"] == f"{sound}@8"
     assert scores["where"] in ("L0", "L1")
 
 
@@ -75,7 +77,7 @@ def test_what_does_not_apply_stands_there_with_its_reason(tmp_path: Path) -> Non
     planted_lab(tmp_path / "post", make_gpt_with(d_vocab=len(LETTERS) + 1, norm="post"))
     result = cutaway("audit", tmp_path / "post", "--device", "cpu")
     assert result.exit_code == 0
-    assert "post-norm: not additive" in result.stdout
+    assert "Does not apply: additive stream, additive heads, attribution (post-norm: not additive;" in result.stdout
     assert result.stdout.splitlines()[-1] == "All 31 checks that apply passed (3 do not apply)."
 
 
@@ -93,6 +95,54 @@ def test_a_failed_check_is_named_explained_and_exits_with_1(run: Path, monkeypat
     assert result.exit_code == 1
     assert f"tied matrix: {CLAIMS['tied matrix']}: this does not hold" in result.stdout
     assert result.stdout.splitlines()[-1] == "2 of 31 checks failed: parameters, tied matrix."
+
+
+def test_every_check_fits_a_line_of_80_columns_and_claims_are_told_on_request(sound: Path) -> None:
+    brief, full = (cutaway("audit", sound, "--device", "cpu", *more).stdout for more in ((), ("--verbose",)))
+    assert max(len(line) for line in brief.splitlines()[2:]) <= 80
+    assert not any(claim in brief for claim in CLAIMS.values())
+    assert all(claim in full for claim in CLAIMS.values())
+    assert [line for line in full.splitlines() if line.startswith(" ")] != []
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_end_in_a_report_and_not_in_a_wall_of_failures(
+    broken: float, tmp_path: Path
+) -> None:
+    gpt = make_gpt_with(d_vocab=len(LETTERS) + 1, n_ctx=24)
+    gpt.layers[0].attn.W_Q[0, 0, 0] = broken
+    planted_lab(tmp_path / "broken", gpt)
+    result = cutaway("audit", tmp_path / "broken", "--device", "cpu")
+    assert result.exit_code == 1
+    told = [line for line in result.stdout.splitlines() if line.startswith("FAILED")]
+    assert told[0].startswith(
+        "FAILED finite weights: every weight is a finite number: this does not hold. The error is 1"
+    )
+    assert told[-1].startswith("FAILED with finite weights, their errors being no numbers: ")
+    assert len(told) < 6
+    report = json.loads(cutaway("audit", tmp_path / "broken", "--json", "--device", "cpu").stdout)
+    assert {check["name"]: check["passed"] for check in report["checks"]}["finite weights"] is False
+
+
+def test_ids_without_a_token_are_counted_and_may_not_be_held_out(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = open_run
+
+    def padded(last: int) -> Callable[..., Lab]:
+        def opened(*arguments: Any) -> Lab:
+            lab = original(*arguments)
+            unused = next(token for token in range(20) if (token in lab.eval_tokens) == bool(last))
+            lab.tokenizer.ids_without_token = (unused,)  # pyright: ignore[reportAttributeAccessIssue]
+            return lab
+
+        return opened
+
+    rows = EvalRows.load(run / "eval.safetensors")
+    EvalRows(tokens=rows.tokens.clamp(min=1), offsets=rows.offsets).save(run / "eval.safetensors")
+    for last, passed in ((0, True), (1, False)):
+        monkeypatch.setattr("interp.audit.run_files.open_run", padded(last))
+        check = next(check for check in audited(run)["checks"] if check["name"] == "tokenizer")
+        assert check["passed"] is passed
+        assert check["reason"] == "20 ids, of which 19 stand for a token"
 
 
 def flip_a_bit(run: Path) -> None:
@@ -164,7 +214,13 @@ def test_without_a_step_the_newest_checkpoint_is_audited_be_it_damaged(run: Path
     assert audited(run)["subject"].startswith("run@8:")
     (checkpoint_path(run, 8) / "config.json").unlink()
     report = audited(run)
-    assert report["summary"] == "1 of 1 checks failed: checkpoint files."
+    assert report["summary"] == (
+        "Failed: checkpoint files. The model could not be opened, so that nothing else was checked."
+    )
+    assert report["checkpoint"] == f"{run}@8"
+    told = cutaway("audit", run, "--device", "cpu").stdout
+    assert "Run on" not in told
+    assert ".." not in told
     assert report["subject"].endswith("step-00000008, not opened")
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +26,7 @@ from model import GPT, KeyValueCache
 from model.attention import Attention, Pass
 from model.block import Block
 from model.config import FFNKind, Norm
-from model.errors import InputError
+from model.errors import InputError, UnknownNameError
 from model.ffn import FFN
 from model.hooks import Call, HookPoint
 from model.norms import NormLayer
@@ -81,13 +83,14 @@ def test_every_kind_of_model_passes_with_room_to_spare(variant: dict[str, Any]) 
     assert {check.name for check in report.checks} == CLAIMS.keys() - FILES, "every check is answered for"
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize(
     "variant",
     [
         {"biases": True, "norm_kind": "layernorm", "n_kv_heads": 2, "norm": "sandwich"},
         {"norm": "deepnorm", "ffn": "swiglu", "qk_norm": True},
         {"norm": "none", "positions": "alibi"},
+        {"n_layers": 5, "n_kv_heads": 1, "norm": "scaled", "ffn": "swiglu"},  # its coefficients underflow in fp16
     ],
     ids=name_of,
 )
@@ -105,12 +108,12 @@ def test_planted_circuits_with_extreme_scores_pass(gpt: GPT) -> None:
     assert audit(gpt).passed
 
 
-@pytest.mark.parametrize("norm", ["post", "deepnorm"])
-def test_where_the_stream_is_no_sum_it_says_so_and_checks_the_sum_through_the_norm(norm: str) -> None:
+@pytest.mark.parametrize(("norm", "words"), [("post", "post-norm"), ("deepnorm", "DeepNorm")])
+def test_where_the_stream_is_no_sum_it_says_so_and_checks_the_sum_through_the_norm(norm: str, words: str) -> None:
     report = audit(make_gpt_with(norm=norm))
     for name in ("additive stream", "additive heads", "attribution"):
         assert report[name].passed is None
-        assert report[name].reason.startswith(f"{norm}-norm: not additive")
+        assert report[name].reason.startswith(f"{words}: not additive")
     assert report["stream"].passed is True
 
 
@@ -161,10 +164,75 @@ def test_the_summary_counts() -> None:
     gpt = make_gpt_with()
     gpt.unembed.weight = nn.Parameter(gpt.unembed.weight.detach().clone())
     assert audit(gpt).summary == "2 of 30 checks failed: parameters, tied matrix."
+    report = audit(make_gpt_with(norm="sandwich", n_layers=1, n_heads=1))
+    assert report.summary == "All 29 checks that apply passed (1 does not apply)."
+    assert repr(report) == f"<Audit: {report.summary}>"
+    assert str(report) == f"{report.subject}: {report.summary}"
+    assert report.subject.startswith("1 layer x 1 head, sandwich-norm (rmsnorm), rope positions")
+
+
+@pytest.mark.parametrize(
+    ("variant", "words"), [({"norm": "none"}, "no norm, "), ({"norm": "deepnorm"}, "DeepNorm (rmsnorm), ")], ids=str
+)
+def test_the_subject_says_in_words_where_the_norms_stand(variant: dict[str, Any], words: str) -> None:
+    assert words in audit(make_gpt_with(**variant)).subject
+
+
+def test_a_check_that_is_not_there_is_refused_with_the_nearest_name() -> None:
+    report = audit(small())
+    with pytest.raises(UnknownNameError, match='no check "score". Did you mean "scores"'):
+        report["score"]
+    with pytest.raises(UnknownNameError, match="They are: finite weights; parameters;"):
+        report["zebra"]
+
+
+@pytest.mark.parametrize(
+    ("thing", "advice"), [(SimpleNamespace(gpt=None), "give its model: .gpt"), ("demo", "give a GPT, or open")]
+)
+def test_what_is_no_model_is_refused_in_a_sentence(thing: Any, advice: str) -> None:
+    with pytest.raises(InputError, match=f"audit measures a model, and this is a .*; {advice}"):
+        inspect.unwrap(audit)(thing)
+
+
+WITH_EVERYTHING: dict[str, Any] = {"norm": "sandwich", "norm_kind": "layernorm", "biases": True, "positions": "learned"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["embed.weight", "pos_embed.weight", "attn.q_proj.weight", "attn.o_proj.bias", "mlp.in_proj.weight", "ln1_post.w"],
+)
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_an_audit_of_weights_that_are_no_numbers_says_so_and_ends(name: str, broken: float, tokens: Tensor) -> None:
+    gpt = make_gpt_with(**WITH_EVERYTHING)
+    where, weights = next(pair for pair in gpt.named_parameters() if pair[0].endswith(name))
+    with torch.no_grad():
+        weights.view(-1)[0] = broken
+    report = audit(gpt, tokens)
+    check = report["finite weights"]
+    assert (check.passed, check.error, check.where) == (False, 1, where)
+    assert report["idle edit"].passed is True
+
+
+def test_a_check_that_passed_says_nothing_of_failure() -> None:
+    report = audit(small(dropout=0.1))
+    assert report.passed
+    assert {check.reason for check in report.checks if "tensors" not in check.reason} == {
+        "",
+        "The config says tied; W_E and W_U have one storage",
+    }
+
+
+def test_a_failure_is_told_in_sentences_that_end_once() -> None:
+    ledger = Ledger()
+    ledger.failed("weights", "They are gone.")
+    ledger.measured("scores", 0.5, 1e-6, where="L1", unit="relative to what is added")
+    weights, scores = ledger.checks()
+    assert weights.sentence == f"weights: {CLAIMS['weights']}: this does not hold. They are gone."
+    assert scores.sentence.endswith("The error is 0.5 (at L1), and 1e-06 is allowed: relative to what is added.")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
 def test_no_error_comes_near_its_tolerance_in_any_kind_of_model(dtype: torch.dtype) -> None:
     worst: dict[str, float] = {}
     for variant in [*ALL, *SOUND, *SPECIAL]:
@@ -204,8 +272,15 @@ def test_an_error_is_measured_against_the_terms_not_against_what_is_left_of_them
     assert total.size.item() == 2e8 + 1
     assert total.error(torch.tensor([[0.0]])) < 1e-8, "fp32 cannot know better"
     assert Quantity.of(torch.zeros(1)).error(torch.zeros(1)) == 0
-    assert math.isinf(Quantity.of(torch.zeros(1)).error(torch.tensor([1e-30])))
+    assert Quantity.of(torch.zeros(1)).error(torch.tensor([1e-30])) > 1e7
     assert math.isnan(Quantity.of(torch.ones(1)).error(torch.tensor([math.nan])))
+
+
+def test_what_underflows_in_half_precision_is_off_by_no_more_than_at_its_smallest_normal_number() -> None:
+    exactly = torch.logspace(-12, -1, 500, dtype=torch.float64)
+    error = Quantity(exactly, exactly.abs()).error(exactly.half())
+    assert rounding(torch.float16, 1) / 8 < error < rounding(torch.float16, 1) / 3
+    assert Quantity(exactly, exactly.abs()).error(exactly.half() * 1.01) > rounding(torch.float16, 1)
 
 
 def test_an_error_that_is_not_a_number_fails_and_stays() -> None:
