@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from model.config import AttentionKind, FFNKind, GPTConfig, Norm, NormKind, Positions
 from model.errors import InputError
 from model.interop.tlens_text import BridgeTokenizer
@@ -45,7 +47,13 @@ def to_bridge(gpt: GPT, tokenizer: Tokenizer | None = None) -> TransformerBridge
     return bridge
 
 
-def _check(gpt: GPT, tokenizer: Tokenizer | None) -> None:
+def _check(gpt: object, tokenizer: Tokenizer | None) -> None:
+    if not isinstance(gpt, nn.Module):
+        given = "a Lab" if hasattr(gpt, "gpt") else repr(gpt)
+        raise InputError(
+            f"to_bridge takes a model and its tokenizer, not {given}; "
+            "open the run as lab = open_run(...), then to_bridge(lab.gpt, lab.tokenizer)."
+        )
     if tokenizer is not None and tokenizer.d_vocab != gpt.config.d_vocab:
         raise InputError(
             f"the tokenizer has {tokenizer.d_vocab} tokens, the model {gpt.config.d_vocab}; "

@@ -1,7 +1,8 @@
 """Our tokenizers as TransformerLens calls one: with texts, padding and truncation, as Hugging Face's are called.
 
-Tokens are exactly ours, for every kind of tokenizer: BOS is put before each text and cannot be written in one. BOS
-serves as padding and as the end of a text too, as in GPT-2; nothing is added to the vocabulary.
+Tokens are exactly ours, for every kind of tokenizer: BOS is put before each text and cannot be written in one. The end
+of a text and padding are the tokens that an imported tokenizer was declared to have, else BOS, as in GPT-2; without any
+BOS, the end of a text pads. Nothing is added to the vocabulary.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from model.errors import InputError
+from model.imported_tokenizer import ImportedTokenizer
 from model.token_bytes import BOS_TEXT
 from model.tokenizer import Tokenizer
 
@@ -22,8 +24,14 @@ class BridgeTokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.padding_side = "right"
-        self.bos_token_id = self.eos_token_id = self.pad_token_id = tokenizer.bos
-        self.bos_token = self.eos_token = self.pad_token = None if tokenizer.bos is None else BOS_TEXT
+        self.bos_token_id = tokenizer.bos
+        self.eos_token_id = _declared(tokenizer, "eos_token", tokenizer.bos)
+        spare = self.eos_token_id if tokenizer.bos is None else tokenizer.bos
+        self.pad_token_id = _declared(tokenizer, "pad_token", spare)
+        self.bos_token, self.eos_token, self.pad_token = (
+            None if token is None else tokenizer.str_tokens([token])[0]
+            for token in (self.bos_token_id, self.eos_token_id, self.pad_token_id)
+        )
         self.vocab_size = tokenizer.d_vocab
 
     def __call__(
@@ -68,8 +76,14 @@ class BridgeTokenizer:
         missing = [longest - len(row) for row in rows]
         if any(missing) and self.pad_token_id is None:
             raise InputError(
-                "texts of different lengths need padding, and this tokenizer has no BOS to pad with; "
+                "texts of different lengths need padding, and this tokenizer has neither BOS nor a token that pads; "
                 "give texts of equal length, or one at a time."
             )
         blanks = [[self.pad_token_id or 0] * n for n in missing]
         return [blank + row if side == "left" else row + blank for blank, row in zip(blanks, rows, strict=True)]
+
+
+def _declared(tokenizer: Tokenizer, role: str, otherwise: int | None) -> int | None:
+    """The token that the files of an imported tokenizer declare for a role."""
+    declared = tokenizer.declared_id(role) if isinstance(tokenizer, ImportedTokenizer) else None
+    return otherwise if declared is None else declared

@@ -20,9 +20,11 @@ from torch import Tensor
 
 from model import GPT, Norm, Tap
 from model.errors import InputError
+from model.imported_tokenizer import ImportedTokenizer
 from model.sites import ON_DEMAND, sites
 from model.tokenizer import BPETokenizer, ByteTokenizer, CharTokenizer
 from tests.conftest import make_gpt_with
+from tests.model.interop import forge
 from tests.model.variants import ALL, name_of
 
 pytestmark = [
@@ -326,6 +328,22 @@ def test_texts_of_different_lengths_continue_as_each_does_alone() -> None:
     together = bridge.generate(texts, **greedy, return_type="tokens")
     alone = [bridge.generate(text, **greedy, return_type="tokens")[0] for text in texts]
     assert [row[-6:].tolist() for row in together] == [row[-6:].tolist() for row in alone]
+
+
+def test_an_imported_model_without_bos_generates_up_to_its_declared_end_or_is_told_not_to_stop() -> None:
+    from model.interop.tlens import to_bridge
+
+    gpt = make_gpt_with(d_vocab=290, n_ctx=64)
+    text, greedy = "the cat", {"max_new_tokens": 6, "do_sample": False, "verbose": False, "return_type": "tokens"}
+    silent = ImportedTokenizer(forge.smollm_definition(), d_vocab=290, bos=None)
+    prompt = silent.encode(text)
+    ours = gpt.generate(torch.tensor([prompt]), max_new_tokens=6, temperature=0.0)
+    with pytest.raises(AssertionError, match="eos_token_id"):
+        to_bridge(gpt, silent).generate(text, **greedy)
+    assert torch.equal(to_bridge(gpt, silent).generate(text, **greedy, stop_at_eos=False), ours)
+    declared = {"settings": {"eos_token": "<|endoftext|>"}}
+    spoken = to_bridge(gpt, ImportedTokenizer(forge.smollm_definition(), d_vocab=290, bos=None, declared=declared))
+    assert torch.equal(spoken.generate(text, **greedy)[0, : len(prompt) + 1], ours[0, : len(prompt) + 1])
 
 
 def test_the_weights_are_never_folded_but_legacy_names_may_be_switched_on(tiny: GPT, tokens: Tensor) -> None:

@@ -10,9 +10,11 @@ import torch
 
 from model import GPT, Tap
 from model.errors import InputError
+from model.imported_tokenizer import ImportedTokenizer
 from model.interop.tlens import to_bridge
 from model.interop.tlens_text import BridgeTokenizer
 from model.tokenizer import ByteTokenizer, CharTokenizer
+from tests.model.interop import forge
 
 PAGE = Path(__file__).parents[3] / "docs/transformerlens.md"
 
@@ -28,6 +30,41 @@ def test_without_transformer_lens_it_is_said_what_to_install(tiny: GPT, monkeypa
 def test_a_tokenizer_of_another_model_is_refused(tiny: GPT) -> None:
     with pytest.raises(InputError, match=r"the tokenizer has 257 tokens, the model 50; give the tokenizer"):
         to_bridge(tiny, ByteTokenizer())
+
+
+class Opened:
+    """As much of a Lab as tells one."""
+
+    gpt = None
+
+
+@pytest.mark.parametrize(("given", "named"), [(Opened(), "not a Lab"), ("runs/x", "not 'runs/x'"), (None, "not None")])
+def test_a_run_in_place_of_its_model_is_answered_with_what_to_write(given: object, named: str) -> None:
+    with pytest.raises(InputError, match=rf"{named}; .* to_bridge\(lab\.gpt, lab\.tokenizer\)"):
+        to_bridge(given)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("settings", "eos", "pad"),
+    [
+        ({"eos_token": "<|im_end|>", "pad_token": "<|im_start|>"}, 2, 1),
+        ({"eos_token": "<|im_end|>"}, 2, 2),
+        ({}, None, None),
+    ],
+    ids=str,
+)
+def test_an_imported_tokenizer_ends_and_pads_texts_as_it_was_declared_to(
+    settings: dict[str, str], eos: int | None, pad: int | None
+) -> None:
+    declared = {"settings": settings}
+    imported = ImportedTokenizer(forge.smollm_definition(), d_vocab=290, bos=None, declared=declared)
+    tokenizer = BridgeTokenizer(imported)
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (None, eos, pad)
+    assert tokenizer.eos_token == settings.get("eos_token")
+    if pad is not None:
+        assert tokenizer(["the cat", "t"])["input_ids"][1].tolist()[-1] == pad
+    with_bos = ImportedTokenizer(forge.smollm_definition(), d_vocab=290, bos=0, declared={"settings": {}})
+    assert BridgeTokenizer(with_bos).eos_token_id == BridgeTokenizer(with_bos).pad_token_id == 0
 
 
 def test_texts_are_cut_as_ours_behind_bos_and_padded_with_it() -> None:
@@ -52,7 +89,7 @@ def test_without_a_bos_nothing_is_put_before_a_text_or_behind_it() -> None:
     assert tokenizer.bos_token is tokenizer.eos_token_id is tokenizer.pad_token_id is None
     assert tokenizer(["ab", "ca"])["input_ids"].tolist() == [[0, 1], [2, 0]]
     assert tokenizer.decode([0, 1]) == "ab"
-    with pytest.raises(InputError, match=r"different lengths need padding.*no BOS"):
+    with pytest.raises(InputError, match=r"different lengths need padding.*neither BOS"):
         tokenizer(["ab", "c"])
 
 
