@@ -32,6 +32,7 @@ from model.errors import CheckpointError, ConfigError, InputError
 from model.imported_tokenizer import ImportedTokenizer
 from model.interop import Imported
 from model.interop.hf import config_from_hf, gpt_from_hf_state
+from model.interop.hf_declared import ids_of
 from model.interop.remarks import remarks_on
 
 MAGIC = b"GGUF"
@@ -44,6 +45,8 @@ CUTS: dict[str, Any] = {
 }
 """How texts are cut before merging, by the file's name for it, where transformers does not know or say."""
 KNOWN_TO_TRANSFORMERS = frozenset({"llama-bpe", "llama3", "llama-v3"})
+ROLES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+"""The file's words for special tokens, by transformers'."""
 
 Header = Mapping[str, Any]
 """The file's settings by their names, of lists the length only; under "tensors" every `Stored`, under "lists" the names
@@ -243,7 +246,8 @@ def _tokenizer(path: Path, header: Header, d_vocab: int) -> tuple[ImportedTokeni
     if kind == "gpt2" and cut in CUTS:
         definition["pre_tokenizer"] = CUTS[cut]
     bos, said = bos_of(header, kind)
-    return ImportedTokenizer(json.dumps(definition), d_vocab=d_vocab, bos=bos), [said]
+    declared = declared_by(header, definition)
+    return ImportedTokenizer(json.dumps(definition), d_vocab=d_vocab, bos=bos, declared=declared), [said]
 
 
 def _definition(path: Path) -> dict[str, Any]:
@@ -259,6 +263,13 @@ def bos_of(header: Header, kind: str) -> tuple[int | None, str]:
     if isinstance(bos, int) and header.get("tokenizer.ggml.add_bos_token", kind == "llama"):
         return bos, f"Token {bos} stands before every text, as the file wants it."
     return None, "No BOS stands before a text, as the file wants it."
+
+
+def declared_by(header: Header, definition: Mapping[str, Any]) -> dict[str, Any]:
+    """The special tokens that the file names, for an export to name again."""
+    token_of = {index: token for token, index in ids_of(definition).items()}
+    ids = {role: header.get(f"tokenizer.ggml.{name}_token_id") for role, name in ROLES.items()}
+    return {"settings": {f"{role}_token": token_of[index] for role, index in ids.items() if index in token_of}}
 
 
 def _restored(header: Header) -> list[str]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer as Backend
 
 from model.errors import CheckpointError, ConfigError, InputError
+from model.imported_tokenizer import ImportedTokenizer
 from model.interop import gguf
+from model.interop.hf_declared import special_ids
+from model.interop.hf_tokenizer import tokenizer_to_hf
+from tests.model.interop import forge
 
 BLOCK = {
     **{"attn_norm": (64,), "attn_q": (64, 64), "attn_k": (32, 64), "attn_v": (32, 64), "attn_output": (64, 64)},
@@ -118,3 +124,14 @@ def test_bos_stands_where_the_file_wants_it() -> None:
     assert gguf.bos_of(named | {"tokenizer.ggml.add_bos_token": True}, "gpt2")[0] == 1
     assert [gguf.bos_of(named, kind)[0] for kind in ("gpt2", "llama")] == [None, 1]  # llama.cpp's rule
     assert gguf.bos_of({}, "llama")[0] is None
+
+
+def test_the_special_tokens_that_the_file_names_are_kept_for_an_export() -> None:
+    named = {"tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.padding_token_id": 999}
+    declared = gguf.declared_by(named, json.loads(forge.smollm_definition()))
+    assert declared == {"settings": {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"}}
+    tokenizer = ImportedTokenizer(forge.smollm_definition(), d_vocab=290, bos=None, declared=declared)
+    assert special_ids(tokenizer)[1] == {"bos_token_id": 0, "eos_token_id": 2}
+    definition, settings = tokenizer_to_hf(tokenizer, 24)
+    assert settings["eos_token"] == "<|im_end|>" and "split_special_tokens" not in settings
+    assert Backend.from_str(definition).encode("the cat<|im_end|>").ids == [*tokenizer.encode("the cat"), 2]
