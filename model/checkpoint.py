@@ -44,11 +44,17 @@ def checkpoint_path(run_dir: Path, step: int) -> Path:
     return run_dir / "checkpoints" / f"step-{step:08d}"
 
 
+def step_of(folder: Path) -> int | None:
+    """The step whose checkpoint stands in `folder`, by its name; None where that is no checkpoint's."""
+    match = _STEP.fullmatch(folder.name)
+    return None if match is None else int(match[1])
+
+
 def checkpoint_steps(run_dir: Path) -> list[int]:
     """The steps that have a complete checkpoint, in order; contents are verified only when one is opened."""
     folder = run_dir / "checkpoints"
-    matches = [_STEP.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
-    return sorted(int(match[1]) for match in matches if match and _is_complete(folder / match[0]))
+    found = {path: step_of(path) for path in folder.iterdir()} if folder.is_dir() else {}
+    return sorted(step for path, step in found.items() if step is not None and _is_complete(path))
 
 
 def save_checkpoint(

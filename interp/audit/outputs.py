@@ -68,15 +68,14 @@ def check_lens(
     logits: Float[Tensor, "batch pos d_vocab"],
     ledger: Ledger,
 ) -> None:
-    """The last stream through the final norm and W_U gives the logits."""
-    read = _final(gpt, Quantity.of(last), ledger, cache)
-    weight, error = gpt.unembed.weight, 0.0
+    """The last stream through the final norm and W_U gives the logits, and so does the lens that users call."""
+    read, lens = _final(gpt, Quantity.of(last), ledger, cache), gpt.unembed_stream(last)
+    tolerance = rounding(gpt.dtype, 2 * gpt.config.d_model)
     for start in range(0, gpt.config.d_vocab, _CHUNK):
         part = slice(start, start + _CHUNK)
-        found = read.through(weight[part], None).error(logits[..., part])
-        error = found if found != found or found > error else error
-    tolerance = rounding(gpt.dtype, 2 * gpt.config.d_model)
-    ledger.measured("last lens", error, tolerance, unit=ROUNDED)
+        expected = read.through(gpt.unembed.weight[part], None)
+        for found in (logits, lens):
+            ledger.measured("last lens", expected.error(found[..., part]), tolerance, unit=ROUNDED)
 
 
 def check_attribution(

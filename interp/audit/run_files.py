@@ -14,7 +14,7 @@ import torch
 
 from interp.audit.measure import audited, sample_shape
 from interp.audit.record import Audit, Ledger
-from model.checkpoint import checkpoint_path, load_checkpoint, verify_checkpoint
+from model.checkpoint import checkpoint_path, load_checkpoint, step_of, verify_checkpoint
 from model.errors import CheckpointError
 from model.lab import TOKENIZER, Lab, open_run, parse_run_spec, read_run
 from model.manifest import read_manifest
@@ -57,7 +57,8 @@ def _existing(spec: str | Path) -> Path | None:
     """The folder of the checkpoint that is meant, if it is there, whatever its state."""
     path, step = parse_run_spec(spec)
     if step is None:  # the newest, not the newest whole one, which is what opening takes
-        return max(path.glob("checkpoints/step-*"), default=None)
+        begun = (step_of(folder) for folder in path.glob("checkpoints/*") if folder.is_dir())
+        return max((checkpoint_path(path, each) for each in begun if each is not None), default=None)
     folder = None if step == "all" else checkpoint_path(path, step)
     return folder if folder is not None and folder.is_dir() else None
 

@@ -210,6 +210,12 @@ def test_damage_on_disk_fails_the_check_of_the_damaged_part(
     assert sentence in result.stdout
 
 
+def test_what_only_looks_like_a_checkpoint_is_passed_over(run: Path) -> None:
+    (run / "checkpoints" / "step-00000099.bak").mkdir()
+    (run / "checkpoints" / "step-99999999").write_text("")
+    assert audited(run)["checkpoint"] == f"{run}@8"
+
+
 def test_without_a_step_the_newest_checkpoint_is_audited_be_it_damaged(run: Path) -> None:
     assert audited(run)["subject"].startswith("run@8:")
     (checkpoint_path(run, 8) / "config.json").unlink()

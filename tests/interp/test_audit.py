@@ -460,6 +460,12 @@ def a_final_gain_that_is_applied_twice(patch: pytest.MonkeyPatch) -> GPT:
     return gpt
 
 
+def a_lens_without_the_final_norm(patch: pytest.MonkeyPatch) -> GPT:
+    gpt = small()
+    patch.setattr(gpt, "unembed_stream", lambda x: gpt.unembed(x))
+    return gpt
+
+
 def a_placement_that_is_ignored(patch: pytest.MonkeyPatch) -> GPT:
     gpt = small(norm="post")
     for block in gpt.layers:
@@ -619,6 +625,7 @@ FAULTS: dict[Fault, set[str]] = {
     a_weight_that_is_not_a_number: {"finite weights"},
     a_gain_that_was_folded_away: {"norms", "last lens", "attribution"},
     a_final_gain_that_is_applied_twice: {"last lens", "attribution"},
+    a_lens_without_the_final_norm: {"last lens"},
     another_epsilon: {"norms", "last lens"},
     a_placement_that_is_ignored: {"queries, keys, values", "FFN input", "norms", "stream"},
     a_sum_without_alpha: {"norms", "stream"},
