@@ -75,7 +75,7 @@ def _word_row(result: Result, layer: int, memory: int) -> dict[str, Any]:
 def _agreement(result: Result) -> alt.LayerChart:
     rows = [row | {"layer": str(row["layer"])} for row in layer_rows(result) if not math.isnan(row["agreement"])]
     now = [row for row in rows if row["step"] == result.step]
-    x = alt.X("layer:N", title="layer", axis=alt.Axis(labelAngle=0), sort=None)
+    x = alt.X("layer:N", title="layer", axis=alt.Axis(labelAngle=0, labelOverlap="greedy"), sort=None)
     y = alt.Y("agreement:Q", title="value agrees with trigger", axis=alt.Axis(format="%", tickCount=5))
     shown = ["layer:N", *(alt.Tooltip(f"{name}:Q", format=".1%") for name in ("agreement", "low", "high", "chance"))]
     base = alt.Chart(_data(now))
@@ -124,7 +124,7 @@ def _spreads(rows: Rows, title: str, scale: alt.Scale) -> list[alt.Chart]:
     """Rules for the middle half and points for the median, the two steps side by side."""
     when = alt.Scale(domain=["start", "now"], range=[_START, _NOW])
     base = alt.Chart(_data(rows)).encode(
-        x=alt.X("layer:N", title="layer", axis=alt.Axis(labelAngle=0), sort=None),
+        x=alt.X("layer:N", title="layer", axis=alt.Axis(labelAngle=0, labelOverlap="greedy"), sort=None),
         xOffset=alt.XOffset("when:N", sort=["start", "now"], scale=alt.Scale(paddingOuter=0.6)),
         color=alt.Color("when:N", scale=when, legend=None),
     )

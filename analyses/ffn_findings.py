@@ -17,7 +17,7 @@ from torch import Tensor
 from analyses.ffn_reading import LayerSummary
 from analyses.ffn_result import Result
 from analyses.registry import Finding
-from analyses.verdicts import Verdict, listed, rests_on, verdict
+from analyses.verdicts import Verdict, extremes, listed, rests_on, verdict
 from interp.stats import Interval, bootstrap_mean, holm
 
 ALPHA = 0.01
@@ -41,13 +41,15 @@ def _agreement(result: Result) -> Finding:
     cases = [_agrees(result, layer, p) for layer, p in zip(layers, adjusted, strict=True)]
     what = "values promote what follows their triggers more often than chance"
     agreeing, open_ = _layers_of(cases, Verdict.EFFECT), _layers_of(cases, Verdict.OPEN)
+    than = "" if result.initial is None else " and than at step 0"
     if agreeing:
         opening = f"In {_layers(agreeing)} {what}"
     elif open_:
-        opening = f"That {what} and than at step 0 is shown in no layer, nor that they do not in {_layers(open_)}"
+        opening = f"That {what}{than} is shown in no layer, nor that they do not in {_layers(open_)}"
     else:
-        opening = f"In no layer do {what} and than at step 0"
-    shown = "; ".join(_agreement_of(result, layer, p) for layer, p in zip(layers, adjusted, strict=True))
+        opening = f"In no layer do {what}{than}"
+    spoken_layers = [_agreement_of(result, layer, p) for layer, p in zip(layers, adjusted, strict=True)]
+    shown = extremes(spoken_layers, [layer.agreement.share for layer in layers])
     permutations = layers[0].agreement.n_permutations
     sentence = (
         f"{opening} (the value's most promoted token is the one after its key's top trigger): {shown}. "
@@ -93,7 +95,8 @@ def _triggers(result: Result) -> Finding:
     what = f"how many of a memory's top {result.config.n_triggers} triggers end in one and the same token"
     control = f"random prefixes {_percent(result.random_last_token_share)}"
     if result.initial is None:
-        shares = "; ".join(f"layer {layer.layer} {_percent(layer.last_token_share)}" for layer in now.layers)
+        said = [f"layer {layer.layer} {_percent(layer.last_token_share)}" for layer in now.layers]
+        shares = extremes(said, [layer.last_token_share for layer in now.layers])
         return _no_start(result, f"{shares} of a memory's triggers end in one token ({control})")
     pairs = _alive_at_both(now.last_token_share, result.initial.last_token_share)
     changes = [_paired(after - before, result.config.seed) for after, before in pairs]
@@ -110,17 +113,22 @@ def _activity(result: Result) -> Finding:
     """Whether training made memories fire on fewer prefixes, or on more; and how many never fire."""
     now = result.reading.summary
     if result.initial is None:
-        rates = "; ".join(f"layer {layer.layer} {_percent(layer.firing_rate)}" for layer in now.layers)
-        dead = ", ".join(_dead(layer) for layer in now.layers)
+        said = [f"layer {layer.layer} {_percent(layer.firing_rate)}" for layer in now.layers]
+        rates = extremes(said, [layer.firing_rate for layer in now.layers])
+        dead = extremes([_dead(layer) for layer in now.layers], [layer.n_dead for layer in now.layers], ", ")
         return _no_start(result, f"memories fire on {rates} of prefixes (median), and never fired: {dead}")
     what = "how often memories fire (share of prefixes with a positive coefficient)"
     pairs = _alive_at_both(now.firing_rate.log(), result.initial.firing_rate.log())
     changes = [_paired(after - before, result.config.seed) for after, before in pairs]
     moved = _moved(pairs, changes, lambda logs: _percent(math.exp(float(logs.double().mean()))), _factor)
     cases = [verdict(change, RATE_FLOOR) for change in changes]
-    dead = ", ".join(
-        f"{_dead(layer)} ({start.n_dead} at step 0)"
-        for layer, start in zip(now.layers, result.initial.layers, strict=True)
+    dead = extremes(
+        [
+            f"{_dead(layer)} ({start.n_dead} at step 0)"
+            for layer, start in zip(now.layers, result.initial.layers, strict=True)
+        ],
+        [layer.n_dead for layer in now.layers],
+        ", ",
     )
     sentence = (
         f"{_changed(cases, what, 'a factor of 1.5')}: geometric mean over memories alive at both steps {moved}. "
@@ -166,12 +174,13 @@ def _moved(
     spoken_change: Callable[[Interval], str],
 ) -> str:
     """Per layer the mean now and at step 0, and the paired change."""
-    return "; ".join(
+    said = [
         f"layer {layer} has {len(after)} of these"
         if change is None
         else f"layer {layer} {mean(after)}, at step 0 {mean(before)} (paired {spoken_change(change)}, n = {change.n})"
         for layer, ((after, before), change) in enumerate(zip(pairs, changes, strict=True))
-    )
+    ]
+    return extremes(said, [math.nan if change is None else change.mean for change in changes])
 
 
 def _change(change: Interval) -> str:

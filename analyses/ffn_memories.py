@@ -15,6 +15,7 @@ range (triggers are extremes).
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import altair as alt
@@ -25,7 +26,7 @@ from torch import Tensor
 
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file
 from analyses.ffn_figure import drawn
-from analyses.ffn_findings import spoken
+from analyses.ffn_findings import ALPHA, spoken
 from analyses.ffn_reading import Reading, read_memories
 from analyses.ffn_result import Config, Result, Split
 from analyses.ffn_tables import memory_rows
@@ -147,7 +148,7 @@ def finish(subject: Lab, config: Config, windows: Windows, state: State) -> Read
         n_shown=config.n_shown,
         n_context=config.n_context,
         n_promoted=config.n_promoted,
-        n_permutations=config.n_permutations,
+        n_permutations=max(config.n_permutations, math.ceil(subject.config.n_layers / ALPHA)),
         seed=config.seed,
     )
 

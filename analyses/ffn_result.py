@@ -39,6 +39,7 @@ class Config:
     n_promoted: int = 10
     """Tokens kept at either end of a value's order."""
     n_permutations: int = 1000
+    """Random pairings per layer, at least; more where a claim about one of many layers takes them."""
     batch_size: int = 64
     """Windows at a time; fewer where a large model's coefficients would not fit."""
     step_zero: bool = True

@@ -6,6 +6,7 @@ has words of its own: an effect, surely less than the floor, and not to be told 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import Enum
 
@@ -53,6 +54,29 @@ def rests_on(
     parts = [run if step is None else f"{run}@{step}", f"n = {n:,} {unit}"]
     parts += [] if seed is None else [f"seed {seed}"]
     return ", ".join([*parts, f"95% intervals {intervals}"] if intervals else parts)
+
+
+MANY = 12
+"""More layers than this are not listed one by one."""
+
+
+def extremes(said: Sequence[str], values: Sequence[int | float], separator: str = "; ") -> str:
+    """What is said of every layer; of many, only of those with the smallest and the largest of their `values`.
+
+    >>> extremes(["a 3", "b 5"], [3, 5])
+    'a 3; b 5'
+    >>> extremes([f"layer {n}" for n in range(20)], [*range(10), *range(-10, 0)])
+    'layer 10 (the least of 20 layers) to layer 9 (the most)'
+    """
+    if len(said) <= MANY:
+        return separator.join(said)
+    known = {index: value for index, value in enumerate(values) if not math.isnan(value)}
+    if not known:
+        return f"nothing of {len(said)} layers"
+    least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+    if known[least] == known[most]:
+        return f"{said[least]} (no more and no less in any of {len(said)} layers)"
+    return f"{said[least]} (the least of {len(said)} layers) to {said[most]} (the most)"
 
 
 def listed(numbers: Sequence[int]) -> str:
