@@ -29,8 +29,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # transformers' own deprecations are not ours to answer for
 ]
 
-WITHIN = 1e-4
-"""Largest error allowed, as a share of a residual's scale; 3e-5 was measured."""
+WITHIN = 3e-4
+"""Largest error allowed, as a share of a residual's scale; measured were 5e-5 to transformers, 9e-5 to the oracle."""
 
 
 def tokens_of(imported: Imported, text: str) -> Tensor:
