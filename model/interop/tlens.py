@@ -34,7 +34,8 @@ def to_bridge(gpt: GPT, tokenizer: Tokenizer | None = None) -> TransformerBridge
 
     Without a tokenizer the bridge takes tokens; with one, texts as well.
     """
-    _check(gpt, tokenizer)
+    _require_model(gpt)
+    _require_fit(gpt, tokenizer)
     register()
     from transformer_lens.model_bridge.sources import build_bridge_from_module  # pyright: ignore[reportMissingImports]
 
@@ -47,13 +48,16 @@ def to_bridge(gpt: GPT, tokenizer: Tokenizer | None = None) -> TransformerBridge
     return bridge
 
 
-def _check(gpt: object, tokenizer: Tokenizer | None) -> None:
+def _require_model(gpt: object) -> None:
     if not isinstance(gpt, nn.Module):
         given = "a Lab" if hasattr(gpt, "gpt") else repr(gpt)
         raise InputError(
             f"to_bridge takes a model and its tokenizer, not {given}; "
             "open the run as lab = open_run(...), then to_bridge(lab.gpt, lab.tokenizer)."
         )
+
+
+def _require_fit(gpt: GPT, tokenizer: Tokenizer | None) -> None:
     if tokenizer is not None and tokenizer.d_vocab != gpt.config.d_vocab:
         raise InputError(
             f"the tokenizer has {tokenizer.d_vocab} tokens, the model {gpt.config.d_vocab}; "
