@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.interventions import Edits, Replacement, hooks_of, mean, mean_per_position, zero
@@ -51,14 +51,15 @@ def mean_activations(
     source: str,
     places: Sequence[Place] | None = None,
     sites: Sequence[Where] = (),
+    attention_mask: Bool[Tensor, "batch pos"] | None = None,
     batch_size: int = 32,
 ) -> Means:
-    """Average what `places` and `sites` hold over the sequences of `tokens`, at each position.
+    """Average what `places` and `sites` hold over the sequences of `tokens`, at each position; padding counts nowhere.
 
     Where neither is given, every head and memory. `source` says in words what the tokens are. Refuses active dropout.
     """
     wanted = [*{site_of(place): None for place in places or ()}, *sites] or sites_of(gpt)
-    return mean_held(gpt, tokens, wanted, source=source, batch_size=batch_size)
+    return mean_held(gpt, tokens, wanted, source=source, attention_mask=attention_mask, batch_size=batch_size)
 
 
 def hooks_for(

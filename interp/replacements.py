@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -227,10 +228,10 @@ def _numbers(which: Which, noun: str, label: str) -> tuple[int, ...] | None:
 
 
 def _listed(which: Any) -> tuple[Any, ...]:
-    """The numbers of a slice, a tensor or a sequence, or the one that was given."""
+    """The numbers of a slice, a tensor, an array or a sequence, or the one that was given."""
     if isinstance(which, slice) and isinstance(which.stop, int):
         return tuple(range(which.start or 0, which.stop, which.step or 1))
-    if isinstance(which, torch.Tensor):
+    if isinstance(which, torch.Tensor | np.ndarray | np.generic):
         return tuple(which.reshape(-1).tolist())
     return tuple(which) if isinstance(which, Iterable) and not isinstance(which, str) else (which,)
 

@@ -112,6 +112,10 @@ def opened(where: str | Path, tokenizer: str | None = None, *, ffn: str | None =
 def with_context(imported: Imported, n_ctx: int | None) -> Imported:
     """The model with another context, as a copy; learned positions are cropped, and cannot be made more."""
     own = imported.gpt.config
+    if (own.n_ctx if n_ctx is None else n_ctx) < 2:
+        raise ConfigError(
+            f"A context of {n_ctx or own.n_ctx} leaves no next token to predict; give an n_ctx of 2 or more."
+        )
     if n_ctx is None or n_ctx == own.n_ctx:
         return imported
     config, is_learned = own.varied(n_ctx=n_ctx), own.positions is Positions.LEARNED
@@ -233,7 +237,7 @@ def export_model(lab: Lab, folder: str | Path, format: str = "hf") -> Exported:
         format: `hf`: what `AutoModelForCausalLM.from_pretrained` opens.
 
     Raises:
-        InputError: `lab` is a path and no opened run, or `folder` is not empty.
+        InputError: `lab` is a path and no opened run, or `folder` is not empty, or inside a run.
         ConfigError: the format has no counterpart for the model; the sentence names the field.
     """
     if not hasattr(lab, "gpt"):
@@ -241,6 +245,9 @@ def export_model(lab: Lab, folder: str | Path, format: str = "hf") -> Exported:
     folder = Path(folder)
     if format not in FORMATS:
         raise UnknownNameError(f'There is no export format "{format}".{closest(format, FORMATS)} There is hf.')
+    inside = next((above for above in folder.resolve().parents if (above / run_files.FILE_NAME).is_file()), None)
+    if inside is not None:
+        raise InputError(f"{folder} is inside the run {inside.name}, whose folder is its own; choose another place.")
     from model.interop.hf import to_hf
 
     to_hf(lab.gpt, lab.tokenizer, folder)

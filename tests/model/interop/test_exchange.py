@@ -153,6 +153,18 @@ def test_a_cropped_context_keeps_the_first_positions_and_is_said(work: Path) -> 
     assert note in lab.run_config["imported"]["notes"]
 
 
+def test_a_context_without_a_next_token_is_refused(work: Path) -> None:
+    with pytest.raises(ConfigError, match="A context of 1 leaves no next token to predict; give an n_ctx of 2 or more"):
+        import_model("source/ckpt.pt", "runs/one", tokenizer=CHARS, n_ctx=1)
+    assert not Path("runs/one").exists()
+
+
+def test_nothing_is_exported_into_a_run(work: Path) -> None:
+    with pytest.raises(InputError, match="is inside the run nano"):
+        export_model(open_run("nano"), "runs/nano/checkpoints/step-00000777")
+    assert checkpoint_steps(Path("runs/nano")) == [250]
+
+
 def test_learned_positions_cannot_be_lengthened(work: Path) -> None:
     with pytest.raises(ConfigError, match=r"n_ctx=25 is longer than the model's context of 24.*Take at most 24"):
         import_model("source/ckpt.pt", "runs/long", tokenizer=CHARS, n_ctx=25)
