@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from model.attention import Linear, Pass
 from model.block import Block
 from model.config import AttentionKind, GPTConfig, Positions
+from model.elsewhere import OF_A_GPT, missing
 from model.errors import InputError
 from model.generate import generate
 from model.hooks import ActivationCache, Call, HookFunction, HookPoint, Hooks, Scope, Where, collected, scope, scopes_of
@@ -38,27 +39,6 @@ Mask = Bool[Tensor, "batch key"]
 Stream = Float[Tensor, "batch pos d_model"]
 Logits = Float[Tensor, "batch pos d_vocab"]
 NamesFilter = str | Site | Sequence[str | Site] | Callable[[str], bool] | None
-
-
-_ELSEWHERE = {
-    "cfg": "gpt.config",
-    "tokenizer": "lab.tokenizer, of lab = open_run(...)",
-    "to_tokens": "lab.tokens(text), of lab = open_run(...)",
-    "to_str_tokens": "lab.str_tokens(tokens), of lab = open_run(...)",
-    "to_string": "lab.text(tokens), of lab = open_run(...)",
-    "to_single_token": "lab.tokenizer.encode(text), of lab = open_run(...)",
-    "hook_dict": "gpt.named_sites()",
-    "hook_points": "gpt.named_sites()",
-    "mod_dict": "gpt.named_sites()",
-    "add_perma_hook": "gpt.add_hook(name, f), which stays until gpt.reset_hooks()",
-    "from_pretrained": "model.interop.hf.from_hf(folder), or `cutaway import`",
-    "set_use_attn_result": "nothing to switch on: name hook_result in names_filter",
-    "set_use_split_qkv_input": "nothing to switch on: name hook_q_input, hook_k_input or hook_v_input",
-    "set_use_attn_in": "nothing to switch on: name hook_attn_in",
-    "set_use_hook_mlp_in": "nothing to switch on: name hook_mlp_in",
-    "fold_layer_norm": "gpt.folded_unembed(), which leaves the weights alone",
-}
-"""Where to find what users of TransformerLens know by another name."""
 
 
 class Embedding(nn.Embedding):
@@ -110,9 +90,9 @@ class GPT(Weights):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name not in _ELSEWHERE:
+            if name not in OF_A_GPT:
                 raise
-            raise AttributeError(f"a GPT has no {name}; what you look for is {_ELSEWHERE[name]}.") from None
+            raise missing("a GPT", name, OF_A_GPT) from None
 
     @property
     def layers(self) -> list[Block]:

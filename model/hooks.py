@@ -25,6 +25,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from model.elsewhere import OF_A_CACHE, missing
 from model.errors import InputError, UnknownSiteError, closest
 from model.sites import ON_DEMAND, Site, Tap, site_named
 
@@ -235,17 +236,6 @@ def collected(hooks: Iterable[tuple[str, HookFunction]]) -> dict[str, list[HookF
     return by_name
 
 
-_ELSEWHERE = {
-    **dict.fromkeys(("decompose_resid", "logit_attrs"), "interp.attribution.logit_attribution(gpt, tokens, targets)"),
-    **dict.fromkeys(("stack_head_results", "stack_activation"), 'cache.stack("result"), of any place that was cached'),
-    "accumulated_resid": 'cache.stack("resid_pre"), or interp.lens.logit_lens(gpt, tokens, targets)',
-    "remove_batch_dim": "cache.without_batch()",
-    "cache_dict": "dict(cache)",
-    "to": "run_with_cache(..., device=...)",
-}
-"""Where to find what users of TransformerLens know as a method of the cache."""
-
-
 class ActivationCache(Mapping[str, Tensor]):
     """What a call saw: snapshots by hook name, in forward order; gradients under NAME_grad.
 
@@ -291,9 +281,7 @@ class ActivationCache(Mapping[str, Tensor]):
 
     def __getattr__(self, name: str) -> Any:
         """A method out of another toolkit is answered with ours."""
-        if name in _ELSEWHERE:
-            raise AttributeError(f"a cache has no {name}; what you look for is {_ELSEWHERE[name]}.")
-        raise AttributeError(f"a cache has no {name}.")
+        raise missing("a cache", name, OF_A_CACHE)
 
     def __repr__(self) -> str:
         return f"ActivationCache({len(self)} entries, {self.n_bytes / 2**20:.1f} MiB)"
