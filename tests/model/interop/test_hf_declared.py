@@ -62,7 +62,9 @@ def test_special_tokens_and_the_ids_that_end_a_text_go_out_as_they_came_in(tmp_p
     assert written["generation_config"] == {"eos_token_id": [0, 2]}
 
 
-@pytest.mark.parametrize("make", [forge.gpt2_definition, forge.smollm_definition, forge.llama3_definition], ids=str)
+@pytest.mark.parametrize(
+    "make", [forge.gpt2_definition, forge.smollm_definition, forge.llama3_definition], ids=["gpt2", "smollm", "llama3"]
+)
 def test_the_exported_definition_gives_the_original_ids_special_tokens_among_them(make: Any, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(make())
     (tmp_path / "tokenizer_config.json").write_text("{}")
