@@ -65,7 +65,11 @@ def bytes_alive() -> int:
     """Bytes of all tensors that Python still holds, memory that is shared counted once."""
     gc.collect()
     tensors = [each for each in gc.get_objects() if issubclass(type(each), Tensor) and not each.is_meta]
-    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
+    return sum(
+        {
+            t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors if t.layout is torch.strided
+        }.values()
+    )
 
 
 def resident_bytes() -> int:
