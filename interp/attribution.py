@@ -147,7 +147,7 @@ def _read(config: GPTConfig, detail: Detail) -> list[str]:
 
 def _parts(gpt: GPT, cache: ActivationCache, towards: Direction, detail: Detail) -> Iterator[Part]:
     """Every component with what it adds, in forward order."""
-    direction = towards if gpt.ln_final is None else _before(gpt.ln_final, cache[Tap.LN_FINAL_SCALE.at()], towards)
+    direction = towards if gpt.ln_final is None else before_norm(gpt.ln_final, cache[Tap.LN_FINAL_SCALE.at()], towards)
     for label, place in (("embed", Tap.EMBED.at()), ("pos_embed", Tap.POS_EMBED.at())):
         if place in cache:
             yield label, _along(cache[place], direction)
@@ -166,7 +166,7 @@ def _heads(block: Block, layer: int, cache: ActivationCache, direction: Directio
     """A layer's heads and biases, each through the output norm if there is one."""
     written = direction
     if block.ln1_post is not None:
-        written = _before(block.ln1_post, cache[Tap.LN1_POST_SCALE.at(layer)], direction)
+        written = before_norm(block.ln1_post, cache[Tap.LN1_POST_SCALE.at(layer)], direction)
     z = cache[Tap.Z.at(layer)].to(direction.dtype)
     per_unit = torch.einsum("hem,bpm->bphe", block.attn.W_O.to(direction.dtype), written)
     added = (z * per_unit).sum(-1)
@@ -178,7 +178,7 @@ def _heads(block: Block, layer: int, cache: ActivationCache, direction: Directio
         yield f"L{layer}.ln1_post bias", _along(block.ln1_post.b, direction)
 
 
-def _before(norm: NormLayer, scale: Float[Tensor, "batch pos one"], direction: Direction) -> Direction:
+def before_norm(norm: NormLayer, scale: Float[Tensor, "batch pos one"], direction: Direction) -> Direction:
     """The direction that, before the norm with this scale, does what `direction` does after it (its bias left out)."""
     pulled = direction * norm.w * (norm.shrink / scale)
     return pulled - pulled.mean(-1, keepdim=True) if norm.centres else pulled
