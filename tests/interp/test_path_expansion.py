@@ -1,4 +1,4 @@
-"""The sum over paths is the logits, to rounding, whatever stands in the model; and planted paths carry what they should."""
+"""The sum over paths is the logits, to rounding, in every model that has paths; and planted paths are found."""
 
 from __future__ import annotations
 
@@ -118,13 +118,13 @@ def test_the_last_order_is_the_models_own_loss(tokens: Tensor):
 
 
 def test_elhages_passes_give_the_same_losses(tokens: Tensor):
-    """Their own procedure: freeze the patterns and scales, start from heads that write zero, and run again and again."""
+    """Their own procedure: freeze patterns and scales, start from heads that write zero, and run again and again."""
     gpt = make_gpt_with(ffn="none", n_layers=3).double()
     _, clean = gpt.run_with_cache(tokens)
     held = [(name, lambda x, hook: clean[hook.name]) for name in clean if name.endswith(("hook_scale", "hook_pattern"))]
     by_order, z = order_logits(gpt, tokens), [torch.zeros_like(clean["z", layer]) for layer in range(3)]
     for order in range(4):
-        fed = [(f"blocks.{layer}.attn.hook_z", lambda x, hook: z[hook.layer]) for layer in range(3)]
+        fed = [(f"blocks.{layer}.attn.hook_z", lambda x, hook, z=z: z[hook.layer]) for layer in range(3)]
         with gpt.hooks([*held, *fed]):
             logits, seen = gpt.run_with_cache(tokens)
         torch.testing.assert_close(by_order[: order + 1].sum(0), logits.detach(), rtol=1e-9, atol=1e-9)
