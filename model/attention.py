@@ -3,6 +3,8 @@
     q, k, v = x W_Q, x W_K, x W_V       scores = q k^T / sqrt(d_head) (+ ALiBi), -inf where masked
     pattern = softmax(scores)           z = pattern v           out = sum over heads of z W_O + b_O
 
+Keys may be smeared, for studies: see model/smearing.py.
+
 Torch's fused kernel computes z unless somebody watches the scores or the pattern of this layer; then the *explicit
 path* forms them. Both agree to 1e-5 in fp32, and an effect should always be the difference of two runs on the same
 path.
@@ -26,6 +28,7 @@ from model.kv_cache import KeyValueCache
 from model.norms import NormLayer
 from model.positions import Rotation
 from model.sites import Tap
+from model.smearing import smeared
 
 Heads = Float[Tensor, "batch pos head d_head"]
 KeyValueHeads = Float[Tensor, "batch pos kv_head d_head"]
@@ -45,6 +48,8 @@ class Pass:
     bias: Float[Tensor, "batch head query key"] | None = None
     kv_cache: KeyValueCache | None = None
     explicit: bool = False
+    before: Int[Tensor, "one_or_batch pos_and_next"] | None = None
+    """Which token precedes each, for smeared keys (`model.smearing.predecessors`)."""
 
     def visible(self, n_query: int, n_key: int) -> Bool[Tensor, "batch one query key"] | None:
         """The mask as a tensor; None where every key is visible, as to the last query."""
@@ -70,6 +75,7 @@ class Attention(nn.Module):
         self.o_proj = Linear(query, config.d_model, bias=config.biases)
         self.q_gain = nn.Parameter(torch.ones(self.d_head)) if config.qk_norm else None
         self.k_gain = nn.Parameter(torch.ones(self.d_head)) if config.qk_norm else None
+        self.k_smear = nn.Parameter(torch.zeros(self.n_kv_heads)) if config.smeared_keys else None
         for tap in _TAPS:
             setattr(self, tap.template.rpartition(".")[2], HookPoint(tap.at(layer)))
 
@@ -89,7 +95,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Stream, norm: Callable[[Tensor, Call | None], Tensor], run: Pass) -> Stream:
         """What the heads write, for a stream `x` that they read through `norm`."""
-        q, k, v = self._read(x, norm, run.call)
+        q, k, v = self._read(x, norm, run)
         if run.rotation is not None:
             q = self.hook_rot_q(run.rotation(q), run.call)
             k = self.hook_rot_k(run.rotation(k), run.call)
@@ -102,9 +108,10 @@ class Attention(nn.Module):
     # --- reading the stream -------------------------------------------------------------------------------------------
 
     def _read(
-        self, x: Stream, norm: Callable[[Tensor, Call | None], Tensor], call: Call | None
+        self, x: Stream, norm: Callable[[Tensor, Call | None], Tensor], run: Pass
     ) -> tuple[Heads, KeyValueHeads, KeyValueHeads]:
         """Queries, keys and values, from the shared normed stream or from each head's own edited copy of it."""
+        call = run.call
         shared = norm(x, call)
         per_head = _own_copies(self.hook_attn_in, x, None, self.n_heads, call)
         grouped = None if per_head is None else per_head.unflatten(2, (self.n_kv_heads, -1)).mean(3)
@@ -120,7 +127,17 @@ class Attention(nn.Module):
         if self.q_gain is not None and self.k_gain is not None:
             q = F.rms_norm(q, self.q_gain.shape, self.q_gain, self.norm_eps)
             k = F.rms_norm(k, self.k_gain.shape, self.k_gain, self.norm_eps)
-        return self.hook_q(q, call), self.hook_k(k, call), self.hook_v(v, call)
+        return self.hook_q(q, call), self.hook_k(self._smeared(k, run), call), self.hook_v(v, call)
+
+    def _smeared(self, keys: KeyValueHeads, run: Pass) -> KeyValueHeads:
+        """Keys mixed with those of the tokens before them, where the model smears."""
+        if self.k_smear is None or run.before is None:
+            return keys
+        past = None if run.kv_cache is None else run.kv_cache.last_key(self.layer)
+        mixed, last = smeared(keys, self.k_smear, run.before, past)
+        if run.kv_cache is not None:
+            run.kv_cache.keep_last_key(self.layer, last)
+        return mixed
 
     def _refuse_edited_norm(self, norm: Callable[[Tensor, Call | None], Tensor], call: Call | None) -> None:
         """Per-head inputs are normed one by one, past the shared norm: an edit of that norm would be lost, silently."""

@@ -140,6 +140,8 @@ class GPTConfig:
     """W_U is the transpose of W_E, stored once."""
     skip_connections: bool = True
     """Off only for studies of rank collapse (Dong et al. 2021)."""
+    smeared_keys: bool = False
+    """Each key is in part the key of the token before, by a learned share (Olsson et al. 2022; model/smearing.py)."""
 
     def __post_init__(self) -> None:
         for field, cls in _ENUMS.items():
@@ -158,7 +160,7 @@ class GPTConfig:
                 raise ConfigError(f"{field}={size!r} is not a size; give a whole number of at least 1.")
 
     def _check_kinds(self) -> None:
-        for field in ("biases", "qk_norm", "tie_embeddings", "skip_connections"):
+        for field in ("biases", "qk_norm", "tie_embeddings", "skip_connections", "smeared_keys"):
             if not isinstance(getattr(self, field), bool):
                 raise ConfigError(f"{field}={getattr(self, field)!r} is neither true nor false.")
         for field in ("norm_eps", "rope_base", "embed_std", "dropout"):
@@ -264,7 +266,9 @@ class GPTConfig:
         biases = query + 2 * key_value + self.d_model
         if self.ffn is not FFNKind.NONE:
             biases += self.ffn_width * (2 if self.ffn is FFNKind.SWIGLU else 1) + self.d_model
-        return weights + (biases if self.biases else 0) + (2 * self.head_width if self.qk_norm else 0)
+        gains = 2 * self.head_width if self.qk_norm else 0
+        shares = self.kv_heads if self.smeared_keys else 0
+        return weights + (biases if self.biases else 0) + gains + shares
 
     def _block_matrix_params(self) -> int:
         query, key_value = self.n_heads * self.head_width, self.kv_heads * self.head_width

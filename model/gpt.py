@@ -31,6 +31,7 @@ from model.kv_cache import KeyValueCache, positions_of
 from model.norms import NormLayer
 from model.positions import Rotation, alibi_bias, sinusoids
 from model.sites import Site, Tap, resolve, sites
+from model.smearing import predecessors
 from model.tying import keep_tied
 from model.weights import Weights
 
@@ -205,7 +206,8 @@ class GPT(Weights):
         if call is not None:
             call.positions, call.key_positions = positions.clone(), key_positions.clone()  # hooks may write into them
         explicit = any(entry.explicit_attention for entry in scopes_of(self)) if call is not None else False
-        return Pass(positions, call, rotation, mask, causal, bias, kv_cache, explicit)
+        before = predecessors(positions) if config.smeared_keys else None
+        return Pass(positions, call, rotation, mask, causal, bias, kv_cache, explicit, before)
 
     def _embedded(self, tokens: Tokens, run: Pass) -> Stream:
         x = self.hook_embed(self.embed(tokens), run.call)

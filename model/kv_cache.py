@@ -24,6 +24,9 @@ class KeyValueCache:
         self.length = 0
         self._keys = [torch.empty(shape, device=device, dtype=dtype) for _ in range(config.n_layers)]
         self._values = [torch.empty(shape, device=device, dtype=dtype) for _ in range(config.n_layers)]
+        first = (n_batch, 1, config.kv_heads, config.head_width)
+        layers = range(config.n_layers) if config.smeared_keys else ()
+        self._last_keys = [torch.zeros(first, device=device, dtype=dtype) for _ in layers]
         self._mask = torch.ones(n_batch, config.n_ctx, dtype=torch.bool, device=device)
         self._padded = False
         every_position = torch.arange(config.n_ctx, device=device)[None]
@@ -32,8 +35,8 @@ class KeyValueCache:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the keys and values, for all n_ctx positions."""
-        return sum(layer.nbytes for layer in (*self._keys, *self._values))
+        """Bytes of the keys and values, for all n_ctx positions (and of the last keys, where keys are smeared)."""
+        return sum(layer.nbytes for layer in (*self._keys, *self._values, *self._last_keys))
 
     def admit(self, n_new: int, new_mask: Bool[Tensor, "batch pos"] | None = None) -> Bool[Tensor, "batch key"] | None:
         """Make room for new positions; the mask over the past and them, None as long as nothing is padded."""
@@ -62,6 +65,14 @@ class KeyValueCache:
         self._keys[layer][:, self.length : end] = keys
         self._values[layer][:, self.length : end] = values
         return self._keys[layer][:, :end], self._values[layer][:, :end]
+
+    def last_key(self, layer: int) -> Float[Tensor, "batch one kv_head d_head"]:
+        """Each sequence's last key as it was before smearing; zeros where none has been yet."""
+        return self._last_keys[layer]
+
+    def keep_last_key(self, layer: int, key: Float[Tensor, "batch one kv_head d_head"]) -> None:
+        """Remember the key that the next one is mixed with."""
+        self._last_keys[layer] = key
 
     def advance(self, n_new: int) -> None:
         """Count the new positions as past, once every layer has stored them."""

@@ -39,7 +39,7 @@ class Tap(Enum):
     LN1_NORMALIZED = ("blocks.{}.ln1.hook_normalized", _STREAM, "x / scale, before gain and bias")
     LN1_OUT = ("blocks.{}.ln1.hook_out", _STREAM, "what ln1 hands on")
     Q = ("blocks.{}.attn.hook_q", _HEADS, "queries (after qk_norm, before rotation)")
-    K = ("blocks.{}.attn.hook_k", _KV_HEADS, "keys (after qk_norm, before rotation)")
+    K = ("blocks.{}.attn.hook_k", _KV_HEADS, "keys (after qk_norm and smearing, before rotation)")
     V = ("blocks.{}.attn.hook_v", _KV_HEADS, "values")
     ROT_Q = ("blocks.{}.attn.hook_rot_q", _HEADS, "rotated queries (rope)")
     ROT_K = ("blocks.{}.attn.hook_rot_k", _KV_HEADS, "rotated keys (rope)")

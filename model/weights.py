@@ -64,6 +64,14 @@ class Weights(nn.Module):
         return self._expanded([block.attn.W_K for block in self.layers])
 
     @property
+    def own_key_share(self) -> Float[Tensor, "layer head"]:
+        """How much of each smeared key is the token's own: sigmoid(alpha), grouped heads expanded."""
+        alphas = [block.attn.k_smear for block in self.layers]
+        if not self.config.smeared_keys:
+            raise InputError("smeared_keys=false: every key is the token's own; only smeared keys have shares.")
+        return self._expanded([alpha.detach().sigmoid() for alpha in alphas if alpha is not None])
+
+    @property
     def W_V(self) -> Float[Tensor, "layer head d_model d_head"]:
         """Value weights, grouped heads expanded."""
         return self._expanded([block.attn.W_V for block in self.layers])
@@ -149,7 +157,7 @@ class Weights(nn.Module):
         return self.ln_final or (last.ln2 if last.mlp is not None else last.ln1)
 
     def parameter_groups(self) -> dict[str, list[tuple[str, nn.Parameter]]]:
-        """Parameters by what they are: "L0.W_Q", ..., "L0.norms", "L0.biases", "embed", "pos_embed", "ln_final"."""
+        """Parameters by what they are: "L0.W_Q", ..., "L0.norms", "L0.biases", "L0.k_smear", "embed", ...."""
         groups: dict[str, list[tuple[str, nn.Parameter]]] = {}
         for name, parameter in self.named_parameters():
             groups.setdefault(_group(name), []).append((name, parameter))
@@ -189,6 +197,8 @@ def _group(name: str) -> str:
         return parts[0]
     if parts[-1] == "bias":
         return f"L{parts[1]}.biases"
+    if parts[-1] == "k_smear":
+        return f"L{parts[1]}.k_smear"
     return f"L{parts[1]}.{_MATRICES.get(parts[-2], 'norms')}"
 
 

@@ -14,6 +14,7 @@ from interp.audit.record import Ledger
 from interp.audit.reference import (
     carried,
     coefficients,
+    mixed_with_previous,
     normed,
     position_bias,
     shrink_of,
@@ -96,6 +97,8 @@ class LayerAudit:
             flat = read.through(linear.weight, linear.bias)
             heads = Quantity(*(each.reshape(*each.shape[:-1], n_heads, -1) for each in (flat.value, flat.size)))
             expected = heads if gain is None else unit_heads(heads, gain, config)
+            if tap is Tap.K and attn.k_smear is not None:
+                expected = mixed_with_previous(expected, attn.k_smear)
             self._compare("queries, keys, values", expected, tap, rounding(self.dtype, config.d_model + 8))
 
     def _scores(self) -> None:

@@ -65,6 +65,18 @@ def unit_heads(x: Quantity, gain: Tensor, config: GPTConfig) -> Quantity:
     return Quantity(value, x.size / scale * exact(gain).abs() + value.abs() * (1 + spread / scale))
 
 
+def mixed_with_previous(keys: Quantity, alpha: Tensor) -> Quantity:
+    """Smeared keys: each head's own share of a key, 1 / (1 + exp(-alpha)), and the rest of the key before it."""
+    own = 1 / (1 + torch.exp(-exact(alpha)))[:, None]
+    value, size = (own * each + (1 - own) * each[:, _before(each.shape[1])] for each in (keys.value, keys.size))
+    return Quantity(value, size)
+
+
+def _before(n_pos: int) -> Tensor:
+    """The position before each one; the first is before itself."""
+    return (torch.arange(n_pos) - 1).clamp(min=0)
+
+
 def turned(heads: Quantity, config: GPTConfig) -> Quantity:
     """Each pair (i, i + d_head / 2) as a complex number, turned by position * rope_base^(-2 i / d_head)."""
     n_pos, half = heads.value.shape[1], config.head_width // 2

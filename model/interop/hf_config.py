@@ -25,7 +25,10 @@ _GPT2_ACTIVATIONS = {
     **{"gelu": FFNKind.GELU, "relu": FFNKind.RELU},
 }
 _GPT2_NAMES = {FFNKind.GELU_TANH: "gelu_new", FFNKind.GELU: "gelu", FFNKind.RELU: "relu"}
-_SHARED = {"norm": (Norm.PRE,), "attention": (AttentionKind.CAUSAL,), "qk_norm": (False,), "skip_connections": (True,)}
+_SHARED = {
+    **{"norm": (Norm.PRE,), "attention": (AttentionKind.CAUSAL,)},
+    **{"qk_norm": (False,), "skip_connections": (True,), "smeared_keys": (False,)},
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,7 @@ def to_bridge(gpt: GPT, tokenizer: Tokenizer | None = None) -> TransformerBridge
     Without a tokenizer the bridge takes tokens; with one, texts as well.
     """
     _require_model(gpt)
+    _require_own_keys(gpt)
     _require_fit(gpt, tokenizer)
     register()
     from transformer_lens.model_bridge.sources import build_bridge_from_module  # pyright: ignore[reportMissingImports]
@@ -54,6 +55,14 @@ def _require_model(gpt: object) -> None:
         raise InputError(
             f"to_bridge takes a model and its tokenizer, not {given}; "
             "open the run as lab = open_run(...), then to_bridge(lab.gpt, lab.tokenizer)."
+        )
+
+
+def _require_own_keys(gpt: GPT) -> None:
+    if gpt.config.smeared_keys:
+        raise InputError(
+            "smeared_keys=true has no counterpart in TransformerLens, whose QK circuits and composition scores take a "
+            "key for its own token's alone and would be wrong without a word; give a model with smeared_keys=false."
         )
 
 

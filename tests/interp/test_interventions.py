@@ -35,6 +35,7 @@ MODELS: list[dict[str, Any]] = [
     {"positions": "learned", "norm": "post", "norm_kind": "layernorm"},
     {"positions": "alibi", "norm": "sandwich", "ffn": "swiglu"},
     {"positions": "sinusoidal", "norm": "pre", "n_kv_heads": 1, "ffn": "swiglu"},
+    {"smeared_keys": True, "n_kv_heads": 2, "qk_norm": True},
 ]
 KINDS = ["zero", "mean", "mean@pos", "patch"]
 TOLERANCE: dict[str, Any] = {"atol": 1e-5, "rtol": 1e-5}

@@ -74,6 +74,9 @@ class Reference:
         q, k, v = (self._heads(x, f"{name}.{part}_proj") for part in "qkv")
         if config.qk_norm:
             q, k = (self._unit(heads, f"{name}.{part}_gain") for heads, part in ((q, "q"), (k, "k")))
+        if config.smeared_keys:
+            share = 1 / (1 + np.exp(-self.weights[f"{name}.k_smear"]))[:, None]
+            k = share * k + (1 - share) * np.concatenate((k[:, :1], k[:, :-1]), axis=1)
         if config.positions is Positions.ROPE:
             q, k = (rotated(heads, config.rope_base) for heads in (q, k))
         k, v = (heads.repeat(config.n_heads // config.kv_heads, axis=2) for heads in (k, v))

@@ -193,6 +193,21 @@ rotation_off_by_one_under_the_cache = changed(
 padding_counted_in_positions = changed(
     model.gpt, "positions_of", lambda right: lambda mask: torch.arange(mask.shape[1]).expand(mask.shape)
 )
+
+
+def _of_the_next_token(right: Callable[..., Any]) -> Callable[..., Any]:
+    def smeared(keys: Tensor, alpha: Tensor, before: Tensor, past: Tensor | None) -> tuple[Tensor, Tensor]:
+        mixed, last = right(keys.flip(1), alpha, before, past)
+        return mixed.flip(1), last
+
+    return smeared
+
+
+keys_smeared_with_the_next_token = changed(model.attention, "smeared", _of_the_next_token)
+keys_smeared_with_padding = changed(
+    model.gpt, "predecessors", lambda right: lambda positions: right(positions - positions.amin(1, keepdim=True))
+)
+last_key_forgotten_between_steps = changed(KeyValueCache, "keep_last_key", lambda right: lambda self, layer, key: None)
 alibi_that_favours_the_distant = changed(model.gpt, "alibi_bias", lambda right: lambda *given: -right(*given))
 
 

@@ -38,12 +38,14 @@ def test_the_parameter_formula_counts_the_tensors(norm: Norm, norm_kind: NormKin
     ):
         config = GPTConfig(
             **SIZES, norm=norm, norm_kind=norm_kind, positions=positions, ffn=ffn, biases=biases, qk_norm=biases,
-            tie_embeddings=tied, n_kv_heads=n_kv_heads,
+            tie_embeddings=tied, n_kv_heads=n_kv_heads, smeared_keys=not tied,
         )  # fmt: skip
         assert config.n_params == sum(parameter.numel() for parameter in GPT(config).parameters()), config
 
 
-@pytest.mark.parametrize("choice", [{}, {"ffn": "swiglu", "n_kv_heads": 2, "d_head": 10}, {"ffn": "none"}])
+@pytest.mark.parametrize(
+    "choice", [{}, {"ffn": "swiglu", "n_kv_heads": 2, "d_head": 10}, {"ffn": "none"}, {"smeared_keys": True}]
+)
 def test_the_flop_formula_agrees_with_a_counter(choice: dict) -> None:
     gpt, n_pos = GPT(GPTConfig(**(SIZES | choice))), 10
     with FlopCounterMode(display=False) as counter, gpt.explicit_attention():

@@ -83,7 +83,17 @@ def some_of(config: Config, names: Sequence[str], n: int = 16) -> list[str]:
 
 def test_the_configs_hold_every_pair_of_choices() -> None:
     assert all_pairs(choices()) <= set().union(*map(pairs_of, CONFIGS))
-    assert {"norm", "norm_kind", "positions", "ffn", "attention", "init", "biases", "qk_norm"} <= choices().keys()
+    assert {
+        "norm",
+        "norm_kind",
+        "positions",
+        "ffn",
+        "attention",
+        "init",
+        "biases",
+        "qk_norm",
+        "smeared_keys",
+    } <= choices().keys()
 
 
 # --- firing -----------------------------------------------------------------------------------------------------------
@@ -185,14 +195,13 @@ def _written_into_a_norm(config: GPTConfig, site: Site) -> bool:
 
 
 def _through_a_homogeneous_ffn(config: GPTConfig, site: Site) -> bool:
-    """Whether all that this norm hands on goes through f(c x) = c f(x) into a norm."""
+    """Whether all that this norm hands on goes through f(c x) = c f(x), or through x + f(x), into a norm."""
     if config.ffn is not FFNKind.RELU or config.biases:
         return False
-    if site.tap is Tap.LN2_SCALE and config.norm is Norm.SANDWICH:
-        return True
-    before = {Norm.PRE: Tap.LN2_SCALE, Norm.SCALED: Tap.LN2_SCALE, Norm.REORDERED: Tap.LN1_POST_SCALE}
-    before |= dict.fromkeys((Norm.POST, Norm.DEEPNORM), Tap.LN1_SCALE)
-    return not config.skip_connections and site.tap is before.get(config.norm)
+    before = {Norm.SANDWICH: Tap.LN2_SCALE, Norm.POST: Tap.LN1_SCALE, Norm.DEEPNORM: Tap.LN1_SCALE}
+    if not config.skip_connections:
+        before |= {Norm.PRE: Tap.LN2_SCALE, Norm.SCALED: Tap.LN2_SCALE, Norm.REORDERED: Tap.LN1_POST_SCALE}
+    return site.tap is before.get(config.norm)
 
 
 WITHOUT_EFFECT: dict[str, Holds] = {

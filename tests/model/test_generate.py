@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from model import GPT, GPTConfig, Hook, KeyValueCache, Positions
+from model import GPT, GPTConfig, Hook, KeyValueCache
 from model.errors import InputError
 from model.positions import Rotation
 from tests.model.variants import PLACEMENTS, POSITIONS, name_of
 
 MakeGPT = Callable[..., GPT]
 VARIANTS = [*PLACEMENTS[::2], *POSITIONS, {"n_kv_heads": 2, "qk_norm": True}, {"ffn": "swiglu"}]
+VARIANTS += [{"smeared_keys": True}, {"smeared_keys": True, "qk_norm": True, "n_kv_heads": 2, "positions": "none"}]
 
 
 RAGGED = torch.tensor([0, 2, 4])[:, None] <= torch.arange(12)
@@ -45,14 +46,14 @@ def test_cached_decoding_equals_the_full_pass(make_gpt: MakeGPT, tokens: Tensor,
     torch.testing.assert_close(decoded(gpt, tokens, RAGGED)[RAGGED], expected[RAGGED], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("positions", Positions)
+@pytest.mark.parametrize("variant", [*POSITIONS, {"smeared_keys": True}], ids=name_of)
 @pytest.mark.parametrize("explicit", [False, True], ids=["fused", "explicit"])
 @pytest.mark.parametrize("mask", [None, RAGGED], ids=["whole", "padded"])
 def test_several_positions_after_a_past_see_it_and_not_each_other_s_future(
-    make_gpt: MakeGPT, tokens: Tensor, positions: Positions, mask: Tensor | None, *, explicit: bool
+    make_gpt: MakeGPT, tokens: Tensor, variant: dict[str, Any], mask: Tensor | None, *, explicit: bool
 ) -> None:
     """The mask is given once, with the prompt: the cache remembers it."""
-    gpt = make_gpt(positions=positions)
+    gpt = make_gpt(**variant)
     cache = cache_for(gpt, 3)
     real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
     with torch.no_grad(), gpt.explicit_attention() if explicit else nullcontext():
@@ -89,7 +90,7 @@ def test_cached_decoding_equals_the_full_pass_under_hooks_that_go_by_position(
         assert torch.equal(gpt(tokens)[:, :4], clean[:, :4])
 
 
-@pytest.mark.parametrize("variant", [*POSITIONS, {"norm": "post"}], ids=name_of)
+@pytest.mark.parametrize("variant", [*POSITIONS, {"norm": "post"}, {"smeared_keys": True}], ids=name_of)
 def test_the_cache_changes_no_token(make_gpt: MakeGPT, tokens: Tensor, variant: dict[str, Any]) -> None:
     gpt = make_gpt(**variant)
     options = {"max_new_tokens": 10, "temperature": 0.8, "top_k": 20, "top_p": 0.95, "seed": 3}
@@ -99,8 +100,11 @@ def test_the_cache_changes_no_token(make_gpt: MakeGPT, tokens: Tensor, variant: 
     assert torch.equal(with_cache[:, :12], tokens)
 
 
-def test_a_padded_batch_continues_like_each_prompt_alone(make_gpt: MakeGPT, tokens: Tensor) -> None:
-    gpt, short = make_gpt(), tokens[1:2, :4]
+@pytest.mark.parametrize("variant", [{}, {"smeared_keys": True}], ids=name_of)
+def test_a_padded_batch_continues_like_each_prompt_alone(
+    make_gpt: MakeGPT, tokens: Tensor, variant: dict[str, Any]
+) -> None:
+    gpt, short = make_gpt(**variant), tokens[1:2, :4]
     batch = torch.cat((tokens[:1, :7], torch.cat((torch.zeros(1, 3, dtype=torch.long), short), dim=1)))
     mask = torch.tensor([[1] * 7, [0] * 3 + [1] * 4]).bool()
     together = gpt.generate(batch, max_new_tokens=6, temperature=0.0, attention_mask=mask)

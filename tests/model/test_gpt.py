@@ -134,7 +134,7 @@ def test_scaling_by_the_root_of_d_head_keeps_the_variance_of_scores_at_one(make_
 # --- padding ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", [*POSITIONS, *PLACEMENTS[::2]], ids=name_of)
+@pytest.mark.parametrize("variant", [*POSITIONS, *PLACEMENTS[::2], {"smeared_keys": True}], ids=name_of)
 @pytest.mark.parametrize("explicit", [False, True])
 def test_left_padding_changes_nothing(
     make_gpt: MakeGPT, tokens: Tensor, variant: dict[str, Any], explicit: bool

@@ -62,6 +62,7 @@ LOOP = test_gpt.test_attention_equals_a_loop_over_heads
 PLACEMENTS = test_gpt.test_the_placements_are_the_equations_of_the_papers
 PADDING = test_gpt.test_left_padding_changes_nothing
 DEFAULT = {"config": CONFIGS[0]}
+SMEARED = {"smeared_keys": True}
 DECODING = test_generate.test_cached_decoding_equals_the_full_pass
 
 MUTATIONS = [
@@ -111,6 +112,13 @@ MUTATIONS = [
     Mutation("neighbours_turned_together", test_positions.test_rotation_pairs_the_two_halves),
     Mutation("rotation_off_by_one_under_the_cache", DECODING, {"variant": {}}),
     Mutation("padding_counted_in_positions", PADDING, {"variant": {"positions": "learned"}, "explicit": False}),
+    Mutation(
+        "keys_smeared_with_the_next_token",
+        test_gpt.test_a_future_token_changes_no_earlier_logit_bit,
+        {"variant": SMEARED, "explicit": False},
+    ),
+    Mutation("keys_smeared_with_padding", PADDING, {"variant": SMEARED, "explicit": False}),
+    Mutation("last_key_forgotten_between_steps", DECODING, {"variant": SMEARED}),
     Mutation(
         "alibi_that_favours_the_distant",
         test_precision.test_scores_and_softmax_are_exact_to_fp32_in_every_format,

@@ -44,7 +44,9 @@ MASKS["gaps"] = gaps()
     [*((mask, False) for mask in MASKS.values()), (MASKS["gaps"], True)],
     ids=[*MASKS, "gaps, explicit"],
 )
-@pytest.mark.parametrize("variant", [*POSITIONS, {"n_kv_heads": 2, "norm": "post"}], ids=name_of)
+@pytest.mark.parametrize(
+    "variant", [*POSITIONS, {"n_kv_heads": 2, "norm": "post"}, {"smeared_keys": True}], ids=name_of
+)
 def test_positions_count_tokens_and_never_padding(
     make_gpt: MakeGPT, tokens: Tensor, variant: dict[str, Any], mask: Tensor, explicit: bool
 ) -> None:

@@ -201,6 +201,7 @@ TURNED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"positions": "alibi"}, {"positions": "none"}),
     ({"positions": "sinusoidal"}, {"positions": "rope"}),
     ({"skip_connections": False}, {"skip_connections": True}),
+    ({"smeared_keys": True}, {"smeared_keys": False}),
 ]
 """A choice, and another that the same weights fit: only the config tells them apart."""
 

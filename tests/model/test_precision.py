@@ -161,7 +161,9 @@ def test_every_place_can_be_edited_in_every_format_whatever_format_the_edit_has(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF], ids=str)
-@pytest.mark.parametrize("variant", [*POSITIONS, {"n_kv_heads": 2}, {"qk_norm": True}], ids=name_of)
+@pytest.mark.parametrize(
+    "variant", [*POSITIONS, {"n_kv_heads": 2}, {"qk_norm": True}, {"smeared_keys": True}], ids=name_of
+)
 def test_scores_and_softmax_are_exact_to_fp32_in_every_format(
     make_gpt: MakeGPT, tokens: Tensor, variant: dict[str, Any], dtype: torch.dtype
 ) -> None:

@@ -65,11 +65,15 @@ def test_the_folded_unembedding_gives_logits_up_to_the_scale(
 
 
 def test_every_parameter_belongs_to_one_group(make_gpt: MakeGPT) -> None:
-    gpt = make_gpt(ffn="swiglu", biases=True, tie_embeddings=False, positions="learned", qk_norm=True)
+    gpt = make_gpt(
+        ffn="swiglu", biases=True, tie_embeddings=False, positions="learned", qk_norm=True, smeared_keys=True
+    )
     groups = gpt.parameter_groups()
     names = [name for members in groups.values() for name, _ in members]
     assert sorted(names) == sorted(name for name, _ in gpt.named_parameters())
-    assert {"L0.W_Q", "L1.W_gate", "L1.norms", "L0.biases", "embed", "unembed", "pos_embed", "ln_final"} <= set(groups)
+    assert {"L0.W_Q", "L1.W_gate", "L1.norms", "L0.biases", "L0.k_smear", "embed", "pos_embed", "ln_final"} <= set(
+        groups
+    )
 
 
 def test_what_a_model_does_not_have_is_said(make_gpt: MakeGPT) -> None:
@@ -79,6 +83,8 @@ def test_what_a_model_does_not_have_is_said(make_gpt: MakeGPT) -> None:
         make_gpt(ffn="none").W_in  # noqa: B018
     with pytest.raises(InputError, match="positions=rope has no W_pos"):
         make_gpt().W_pos  # noqa: B018
+    with pytest.raises(InputError, match="smeared_keys=false: every key is the token's own"):
+        make_gpt().own_key_share  # noqa: B018
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(make_gpt: MakeGPT) -> None:

@@ -15,6 +15,7 @@ EXTRAS: list[dict[str, Any]] = [
     {"qk_norm": True, "norm": "reordered"},
     {"tie_embeddings": False, "biases": True, "norm_kind": "layernorm", "positions": "learned", "ffn": "gelu_tanh"},
     {"skip_connections": False, "norm": "none"},
+    {"smeared_keys": True, "n_kv_heads": 2},
 ]
 ALL = [*PLACEMENTS, *POSITIONS, *FFNS, *EXTRAS]
 

@@ -72,7 +72,7 @@ def noisy(name: str) -> Callable[..., Tensor]:
 
 
 @pytest.mark.parametrize("split_inputs", [True, False])
-@pytest.mark.parametrize("variant", ALL, ids=name_of)
+@pytest.mark.parametrize("variant", [variant for variant in ALL if "smeared_keys" not in variant], ids=name_of)
 def test_every_place_holds_in_the_bridge_what_it_holds_in_the_model(
     variant: dict[str, Any], split_inputs: bool, tokens: Tensor
 ) -> None:

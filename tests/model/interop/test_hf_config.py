@@ -134,7 +134,8 @@ def test_what_acts_in_training_only_is_dropped_with_a_note() -> None:
 
 # --- what of ours has no counterpart ----------------------------------------------------------------------------------
 
-CHOICES = ("norm", "norm_kind", "positions", "ffn", "attention", "qk_norm", "skip_connections", "n_kv_heads", "d_head")
+CHOICES = ("norm", "norm_kind", "positions", "ffn", "attention", "qk_norm", "skip_connections", "smeared_keys")
+SIZES = ("n_kv_heads", "d_head")
 
 
 @pytest.mark.parametrize("base", [LLAMA, GPT2], ids=["llama", "gpt2"])
@@ -147,7 +148,9 @@ def test_a_config_is_exported_as_it_is_or_refused_by_each_field_without_counterp
         exported = config_to_hf(config)
     except ConfigError as refusal:
         family = str(refusal).split("a GPT-2 needs")[base is GPT2]
-        differing = [name for name in CHOICES if getattr(config, name) != getattr(GPTConfig(**(TINY | base)), name)]
+        differing = [
+            name for name in CHOICES + SIZES if getattr(config, name) != getattr(GPTConfig(**(TINY | base)), name)
+        ]
         followed = {"n_kv_heads", "d_head"} if base is LLAMA else set()  # a Llama has fields for these
         assert set(differing) - followed
         assert all(f"{name}=" in family for name in set(differing) - followed), family
@@ -165,6 +168,7 @@ def test_a_config_is_exported_as_it_is_or_refused_by_each_field_without_counterp
         ),
         (LLAMA | {"norm": "post"}, r"a Llama needs norm=pre \(it has post\); a GPT-2"),
         (LLAMA | {"qk_norm": True}, r"a Llama needs qk_norm=false \(it has true\);"),
+        (LLAMA | {"smeared_keys": True}, r"a Llama needs smeared_keys=false \(it has true\);"),
         (LLAMA | {"d_model": 30, "d_head": 8}, r"a Llama needs d_model=30 to divide into n_heads=4;"),
         (GPT2 | {"ffn": "swiglu"}, r"a GPT-2 needs ffn=gelu_tanh\|gelu\|relu \(it has swiglu\)"),
         (GPT2 | {"positions": "alibi"}, r"a GPT-2 needs positions=learned \(it has alibi\)"),

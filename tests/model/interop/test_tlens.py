@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,11 @@ def test_without_transformer_lens_it_is_said_what_to_install(tiny: GPT, monkeypa
         InputError, match=r"TransformerLens 4, .* not installed; run, .*: pip install -e '\.\[interop\]'"
     ):
         to_bridge(tiny)
+
+
+def test_smeared_keys_are_refused_with_what_would_go_wrong(make_gpt: Callable[..., GPT]) -> None:
+    with pytest.raises(InputError, match=r"smeared_keys=true has no counterpart in TransformerLens, whose QK circuits"):
+        to_bridge(make_gpt(smeared_keys=True))
 
 
 def test_a_tokenizer_of_another_model_is_refused(tiny: GPT) -> None:

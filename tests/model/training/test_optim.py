@@ -27,7 +27,7 @@ def descend(gpt: GPT, optimizers: Optimizers, tokens: Tensor, steps: int) -> Non
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_decay_shrinks_matrices_and_leaves_norms_and_biases_alone(make_gpt: MakeGPT, optimizer: str) -> None:
-    gpt = make_gpt(biases=True, norm_kind="layernorm")
+    gpt = make_gpt(biases=True, norm_kind="layernorm", smeared_keys=True)
     before = {name: parameter.detach().clone() for name, parameter in gpt.named_parameters()}
     for parameter in gpt.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -39,7 +39,7 @@ def test_decay_shrinks_matrices_and_leaves_norms_and_biases_alone(make_gpt: Make
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_muon_gets_the_matrices_of_the_blocks_and_nothing_else(make_gpt: MakeGPT, tokens: Tensor, tied: bool) -> None:
-    gpt = make_gpt(biases=True, positions="learned", tie_embeddings=tied)
+    gpt = make_gpt(biases=True, positions="learned", tie_embeddings=tied, smeared_keys=True)
     optimizers = Optimizers(gpt, OptimConfig(optimizer="muon"))
     descend(gpt, optimizers, tokens, 1)
     by_muon = {key.removesuffix("/momentum_buffer") for key in optimizers.state() if key.endswith("momentum_buffer")}

@@ -117,7 +117,8 @@ from model import GPT, GPTConfig
 from model.training.step import summed_nats
 
 rows = torch.randint(0, 257, (4, 17), generator=torch.Generator().manual_seed(0))
-for variant in ({}, {"norm": "post", "positions": "learned"}, {"positions": "alibi", "ffn": "swiglu", "qk_norm": True}):
+others = {"norm": "post", "positions": "learned"}, {"positions": "alibi", "ffn": "swiglu", "qk_norm": True}
+for variant in ({}, *others, {"smeared_keys": True}):
     gpt = GPT(GPTConfig(n_layers=2, n_heads=2, d_model=16, n_ctx=16, d_vocab=257, **variant))
     names = list(gpt.state_dict())
     compiled = torch.compile(summed_nats, backend="eager", fullgraph=True, dynamic=False)
