@@ -1,58 +1,35 @@
 """What the heads of one checkpoint do on stated sequences: every score, with its interval and its chance level.
 
 A *reading* is one kind of sequence shown to one checkpoint: repeated random tokens of one period, the same with the
-second copy re-ordered, or held-out text. Each reading holds one `Measure` for each kind of score.
+second copy re-ordered, random tokens four times or once, or held-out text. Each reading holds one `Measure` for each
+kind of score that means something there. The chance level of a score is what the same function gives on a pattern that
+spreads attention evenly over all visible keys, and so holds for the very rows and targets that were scored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from analyses.attention_kinds import BY_CONTENT, SHARES, Kind, chance_levels, functions_on
 from analyses.attention_stimuli import Sequences, Stimulus
 from interp import scores
-from interp.patterns import ScoreFunction, pattern_scores
-from interp.stats import Intervals, bootstrap_means
-from interp.stimuli import copy_start
+from interp.head_copying import copying_chance, copying_function
+from interp.patterns import WriteFunction, pattern_scores
+from interp.stats import Interval, Intervals, bootstrap_means
+from model.errors import NotAdditiveError
 from model.settings import as_enum
 
 if TYPE_CHECKING:
     from model import GPT
 
+__all__ = ["BY_CONTENT", "SHARES", "Kind", "Measure", "Reading", "read"]
 
-class Kind(StrEnum):
-    """A way to attend, or a property of how a head attends."""
-
-    PREVIOUS = "previous"
-    """To the token before."""
-    CURRENT = "current"
-    """To the token itself."""
-    FIRST = "first"
-    """To position 0: the BOS, where the tokenizer has one."""
-    DUPLICATE = "duplicate"
-    """To an earlier copy of the token: in repeats one period back, in text anywhere."""
-    INDUCTION = "induction"
-    """To the token after an earlier copy: in repeats period - 1 back, in text anywhere."""
-    LATER = "later"
-    """In repeats: to the token two after the earlier copy, from which a head can copy as well if it knows the token
-    before."""
-    MATCH = "match"
-    """In the re-ordered control: to the token after the earlier copy, wherever that is now."""
-    ENTROPY = "entropy"
-    """How evenly a head attends: 0 one key, 1 all keys alike."""
-    DISTANCE = "distance"
-    """How far back a head attends on average, in tokens."""
-
-
-SHARES = (Kind.PREVIOUS, Kind.CURRENT, Kind.FIRST, Kind.DUPLICATE, Kind.INDUCTION)
-"""The kinds that are shares of attention and are measured on every kind of sequence."""
-
-BY_CONTENT = (Kind.DUPLICATE, Kind.INDUCTION, Kind.LATER)
-"""The kinds that need a match, which a learned distance can imitate: those the control is for."""
+COPYING = Kind.COPYING.value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +37,36 @@ class Measure:
     """One score of every head on one reading."""
 
     intervals: Intervals
-    """Means over sequences with bootstrap intervals, each [layer, head]: shares of attention, or tokens for
-    distance."""
+    """Means over sequences with bootstrap intervals, each [layer, head]: shares of attention, tokens for distance, from
+    -1 to 1 for copying."""
     chance: float
-    """What even attention over all visible keys would give, on the same rows."""
+    """What even attention over all visible keys would give, on the same rows; for copying, what an even write would."""
+    offsets: Int[Tensor, "layer head"] | None = None
+    """Positional only: the distance that was chosen for each head, 1 being the token before."""
+    permuted: Float[Tensor, "layer head"] | None = None
+    """Copying only: the score were each row's attention spread evenly over the tokens it may see."""
+
+    @property
+    def excess(self) -> Float[Tensor, "layer head"]:
+        """How far the means lie above chance."""
+        return self.intervals.mean - self.chance
+
+    def excess_of(self, layer: int, head: int) -> Interval:
+        """How far one head lies above chance, with its interval."""
+        cell = self.intervals[layer, head]
+        return replace(cell, mean=cell.mean - self.chance, low=cell.low - self.chance, high=cell.high - self.chance)
+
+    @property
+    def ranks(self) -> Int[Tensor, "layer head"]:
+        """Each head's rank among all, 1 being the largest mean."""
+        mean = self.intervals.mean
+        order = mean.flatten().argsort(descending=True, stable=True)
+        return order.argsort().reshape(mean.shape) + 1
+
+    @property
+    def n_heads(self) -> int:
+        """How many heads are ranked."""
+        return self.intervals.mean.numel()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +75,16 @@ class Reading:
 
     stimulus: Stimulus
     period: int | None
-    """Tokens per copy; None for text."""
+    """Distinct tokens of a segment; None for text."""
     trained: bool | None
-    """Whether training showed repeats of this period; None for text."""
+    """Whether training showed repeats of this period; None for what is not repeated."""
     n_sequences: int
     n_pos: int
     """Positions of each sequence, BOS included."""
     measures: dict[str, Measure]
     """By kind; a kind for which fewer than two sequences hold a target is left out."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """By kind, why a score is not defined for this model; what merely finds no target is not listed."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stimulus", as_enum(Stimulus, self.stimulus, "stimulus"))
@@ -93,112 +98,70 @@ class Reading:
         return kind in self.measures
 
     @property
+    def n_copies(self) -> int | None:
+        """How often a segment comes; None for text."""
+        return None if self.period is None else self.n_pos // self.period
+
+    @property
     def title(self) -> str:
         """What the reading is called in figures."""
-        if self.stimulus is Stimulus.TEXT:
-            return "held-out text"
-        if self.stimulus is Stimulus.CONTROL:
-            return f"period {self.period}, re-ordered"
-        return f"period {self.period}{'' if self.trained else ', unseen'}"
+        unseen = "" if self.trained else ", unseen"
+        return {
+            Stimulus.REPEATS: f"period {self.period}{unseen}",
+            Stimulus.CONTROL: f"period {self.period}, re-ordered",
+            Stimulus.FOUR: f"{self.period} tokens, four times",
+            Stimulus.ONCE: f"{self.period} tokens, once",
+            Stimulus.TEXT: "held-out text",
+        }[self.stimulus]
 
 
 def read(gpt: GPT, sequences: Sequences, *, n_resamples: int, level: float, seed: int, progress: Any = None) -> Reading:
     """Measure every score of every head on `sequences`."""
-    repeats = sequences.stimulus is not Stimulus.TEXT
-    functions = _on_repeats(sequences) if repeats else _on_text(sequences.bos)
-    levels = _chance(sequences)
-    found = pattern_scores(gpt, sequences.tokens, functions, progress=progress)
+    functions = functions_on(sequences)
+    writes, left_out = _writes(gpt, sequences)
+    levels = chance_levels(functions, sequences.tokens)
+    if writes:
+        levels[COPYING] = float(copying_chance(sequences.tokens, bos=sequences.bos).mean())
+    found = pattern_scores(gpt, sequences.tokens, functions, writes=writes, progress=progress)
+
+    def intervals(values: Float[Tensor, "sequence layer head"]) -> Intervals:
+        return bootstrap_means(values, n_resamples, seed, level)
+
+    measures = {name: _measure(name, values, levels[name], intervals) for name, values in found.items()}
     return Reading(
         stimulus=sequences.stimulus,
         period=sequences.period,
         trained=sequences.trained,
         n_sequences=len(sequences.tokens),
         n_pos=sequences.tokens.shape[1],
-        measures={
-            name: Measure(intervals=bootstrap_means(kept, n_resamples, seed, level), chance=levels[Kind(name)])
-            for name, values in found.items()
-            if len(kept := _with_targets(values)) >= 2
-        },
+        measures={name: measure for name, measure in measures.items() if measure is not None},
+        left_out=left_out,
     )
 
 
-def _on_repeats(sequences: Sequences) -> Mapping[str, ScoreFunction]:
-    """Scores by fixed distance: the later copies are the rows in which there is something to find."""
-    period, bos = _period(sequences), sequences.bos
-    start = copy_start(sequences.tokens.shape[1], period) + period
-    functions: dict[str, ScoreFunction] = {
-        **_everywhere(bos),
-        Kind.DUPLICATE: lambda pattern, _: scores.duplicate_stripe(pattern, period, start=start),
-        Kind.INDUCTION: lambda pattern, _: scores.induction_stripe(pattern, period, start=start),
-    }
-    if period > 3:
-        functions[Kind.LATER] = lambda pattern, _: scores.stripe(pattern, period - 2, start)
-    if sequences.stimulus is Stimulus.CONTROL:
-        functions[Kind.MATCH] = lambda pattern, tokens: scores.on_targets(
-            pattern, scores.induction_targets(tokens, ignore=bos)
-        )
-    return {str(kind): function for kind, function in functions.items()}
+def _writes(gpt: GPT, sequences: Sequences) -> tuple[dict[str, WriteFunction], dict[str, str]]:
+    """The copying score where it is asked for; or why this model has none."""
+    if sequences.stimulus not in (Stimulus.ONCE, Stimulus.TEXT):
+        return {}, {}
+    try:
+        return {COPYING: copying_function(gpt, bos=sequences.bos)}, {}
+    except NotAdditiveError as error:
+        return {}, {COPYING: str(error)}
 
 
-def _on_text(bos: int | None) -> Mapping[str, ScoreFunction]:
-    """Scores by content: a text has no period."""
-    return {
-        **_everywhere(bos),
-        str(Kind.DUPLICATE): lambda pattern, tokens: scores.on_targets(
-            pattern, scores.duplicate_targets(tokens, ignore=bos)
-        ),
-        str(Kind.INDUCTION): lambda pattern, tokens: scores.on_targets(
-            pattern, scores.induction_targets(tokens, ignore=bos)
-        ),
-    }
-
-
-def _everywhere(bos: int | None) -> dict[str, ScoreFunction]:
-    start = _first_row(bos)
-    return {
-        str(Kind.PREVIOUS): lambda pattern, _: scores.previous_token(pattern, start=start),
-        str(Kind.CURRENT): lambda pattern, _: scores.current_token(pattern),
-        str(Kind.FIRST): lambda pattern, _: scores.first_position(pattern),
-        str(Kind.ENTROPY): lambda pattern, _: scores.entropy(pattern),
-        str(Kind.DISTANCE): lambda pattern, _: scores.distance(pattern),
-    }
-
-
-def _first_row(bos: int | None) -> int:
-    """The first row whose previous token is a token and not the BOS."""
-    return 1 if bos is None else 2
-
-
-def _chance(sequences: Sequences) -> dict[Kind, float]:
-    """What even attention scores, for each kind."""
-    tokens, bos = sequences.tokens.cpu(), sequences.bos
-    n_pos = tokens.shape[1]
-    levels = {
-        Kind.PREVIOUS: scores.chance(_first_row(bos), n_pos),
-        Kind.CURRENT: scores.chance(1, n_pos),
-        Kind.FIRST: scores.chance(1, n_pos),
-        Kind.ENTROPY: 1.0,
-        Kind.DISTANCE: scores.distance_chance(1, n_pos),
-    }
-    by_content = _mean_chance(scores.induction_targets(tokens, ignore=bos))
-    if sequences.stimulus is Stimulus.TEXT:
-        duplicates = _mean_chance(scores.duplicate_targets(tokens, ignore=bos))
-        return levels | {Kind.DUPLICATE: duplicates, Kind.INDUCTION: by_content}
-    period = _period(sequences)
-    later = scores.chance(copy_start(n_pos, period) + period, n_pos)
-    return levels | {Kind.DUPLICATE: later, Kind.INDUCTION: later, Kind.LATER: later, Kind.MATCH: by_content}
-
-
-def _period(sequences: Sequences) -> int:
-    if sequences.period is None:
-        raise ValueError("repeats have a period")
-    return sequences.period
-
-
-def _mean_chance(targets: Tensor) -> float:
-    return float(scores.targets_chance(targets).nanmean())
-
-
-def _with_targets(values: Tensor) -> Tensor:
-    """The sequences in which the score has a target at all."""
-    return values[values.flatten(1).isfinite().all(1)]
+def _measure(
+    name: str,
+    values: Float[Tensor, "sequence layer head *numbers"],
+    chance: float,
+    intervals: Callable[[Tensor], Intervals],
+) -> Measure | None:
+    """The measure of one kind; None where fewer than two sequences have a target."""
+    offsets = permuted = None
+    if name == Kind.POSITIONAL.value:
+        offsets, values = scores.best_offsets(values)
+    elif name == COPYING:
+        permuted, values = values[..., 1].double().mean(0), values[..., 0]
+    kept = values[values.flatten(1).isfinite().all(1)]
+    if len(kept) < 2:
+        return None
+    return Measure(intervals=intervals(kept), chance=chance, offsets=offsets, permuted=permuted)

@@ -6,8 +6,9 @@ Every score is a mean over stated query rows of the attention that falls on the 
 its attention evenly over what it may see puts 1/(i+1) on each key of row i, so *chance* for one target per row is the
 mean of 1/(i+1) over the same rows: not zero, and larger on early rows. Scores read patterns and never change them.
 
-Sources: Olsson et al. 2022, appendix (prefix matching, previous token); TransformerLens' head detector for the target
-masks, here restricted to rows that have a target, so that a perfect head scores 1.
+Sources: Olsson et al. 2022, appendix (prefix matching, previous token); Voita et al. 2019 (positional heads);
+TransformerLens' head detector for the target masks, here restricted to rows that have a target, so that a perfect head
+scores 1.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from torch import Tensor
 Pattern = Float[Tensor, "batch head query key"]
 Score = Float[Tensor, "batch head"]
 Targets = Bool[Tensor, "batch query key"]
+
+WINDOW = 8
+"""How many keys count as local, the token itself among them."""
 
 
 def stripe(pattern: Pattern, distance: int, start: int, stop: int | None = None) -> Score:
@@ -51,6 +55,66 @@ def duplicate_stripe(pattern: Pattern, period: int, *, start: int) -> Score:
 def induction_stripe(pattern: Pattern, period: int, *, start: int) -> Score:
     """On repeated segments: attention from the later copies to the token after the same token one copy earlier."""
     return stripe(pattern, period - 1, start)
+
+
+def prefix_matching(pattern: Pattern, period: int, *, start: int) -> Score:
+    """Olsson et al. 2022: from every token that has come before, to all the tokens right after its earlier copies.
+
+    The first of several copies of `period` distinct tokens begins at `start`. Attention is summed over all earlier
+    copies, then averaged over the rows of the second copy and later; the target is the token after (offset + 1).
+    """
+    n_rows = pattern.shape[-2] - start - period
+    back = range(period, pattern.shape[-2] - start, period)
+    mass = [pattern.diagonal(1 - each, dim1=-2, dim2=-1)[..., start + 1 :].sum(-1) for each in back]
+    return torch.stack(mass).sum(0) / n_rows
+
+
+def offset_profile(pattern: Pattern, longest: int, *, start: int) -> Float[Tensor, "batch head offset"]:
+    """Attention at each fixed distance from 0 to `longest`, all over the rows from `start`, so that chance is one."""
+    return torch.stack([stripe(pattern, each, start) for each in range(longest + 1)], dim=-1)
+
+
+def best_offsets(
+    profiles: Float[Tensor, "sequence layer head offset"],
+) -> tuple[Int[Tensor, "layer head"], Float[Tensor, "measured layer head"]]:
+    """Each head's strongest fixed distance on sequences 0, 2, 4, ..., and the attention there on 1, 3, 5, ...
+
+    The distance is measured on sequences that had no part in choosing it, so that the choice does not flatter it.
+    """
+    offsets = profiles[0::2].double().mean(0).argmax(-1)
+    measured = profiles[1::2]
+    return offsets, measured.gather(-1, offsets.expand(len(measured), -1, -1)[..., None])[..., 0]
+
+
+def local_mass(pattern: Pattern, *, window: int = WINDOW) -> Score:
+    """Attention to the last `window` keys, the token itself among them; rows from `far_start`."""
+    return offset_profile(pattern, window - 1, start=far_start(window)).sum(-1)
+
+
+def far_mass(pattern: Pattern, *, window: int = WINDOW) -> Score:
+    """Attention to all keys before the last `window` but position 0, where heads rest; rows from `far_start`."""
+    start = far_start(window)
+    total = pattern[..., start:, :].sum(-1).mean(-1)
+    return (total - first_position(pattern, start=start) - local_mass(pattern, window=window)).clamp(min=0)
+
+
+def far_start(window: int = WINDOW) -> int:
+    """The first row with a key that is neither local nor position 0.
+
+    >>> far_start(8)
+    9
+    """
+    return window + 1
+
+
+def even_pattern(n_pos: int) -> Float[Tensor, "one one query key"]:
+    """The pattern of a head that attends evenly to all it may see: its score is the chance level, whatever the score.
+
+    >>> even_pattern(2).tolist()
+    [[[[1.0, 0.0], [0.5, 0.5]]]]
+    """
+    visible = torch.ones(n_pos, n_pos, dtype=torch.float64).tril()
+    return (visible / visible.sum(-1, keepdim=True))[None, None]
 
 
 def chance(start: int, stop: int) -> float:

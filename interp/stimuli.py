@@ -47,6 +47,15 @@ def repeated_tokens(
     return _behind_bos(pool[order].repeat(1, n_copies), bos)
 
 
+def random_tokens(n: int, length: int, ids: Ids, *, seed: int = 0, bos: int | None = None) -> Int[Tensor, "n pos"]:
+    """`n` random segments of `length` distinct tokens, each once, behind a BOS if one is given.
+
+    >>> random_tokens(1, 2, range(5, 7), bos=0).tolist() in ([[0, 5, 6]], [[0, 6, 5]])
+    True
+    """
+    return repeated_tokens(n, length, ids, seed=seed, bos=bos)[:, : length + (bos is not None)]
+
+
 def ordinary_ids(tokenizer: Tokenizer) -> Int[Tensor, " ids"]:
     """The ids that stand for text: none that is special, and none that only pads the vocabulary.
 
