@@ -27,6 +27,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.attribution import before_norm
 from interp.outcomes import Outcome, fitting_batch
 from interp.places import head
 from interp.requirements import require_deterministic, require_next_token, targets_for
@@ -296,10 +297,7 @@ class _Frozen:
     def _final_pulled(self, towards: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """The direction that, before the final norm, does what `towards` does after it."""
         norm = self.gpt.ln_final
-        if norm is None:
-            return towards
-        pulled = towards * norm.w * (norm.shrink / self.cache[Tap.LN_FINAL_SCALE.at()])
-        return pulled - pulled.mean(-1, keepdim=True) if norm.centres else pulled
+        return towards if norm is None else before_norm(norm, self.cache[Tap.LN_FINAL_SCALE.at()], towards)
 
     def _final_constant(self, towards: Float[Tensor, "batch pos d_model"]) -> Tensor:
         norm = self.gpt.ln_final

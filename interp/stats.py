@@ -103,6 +103,33 @@ def bootstrap_means(
     return Intervals(mean=mean, low=low, high=high, n=n, level=level, method=method)
 
 
+def bootstrap_ratios(
+    part: Float[Tensor, " n *shape"],
+    whole: Float[Tensor, " n *shape"],
+    n_resamples: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Intervals:
+    """The mean of `part` over the mean of `whole`, with a percentile interval; both are drawn together.
+
+    A ratio of means, not a mean of ratios: single units whose whole is nearly nothing cannot run away with it. NaN
+    where the whole is zero, and without ends (infinite) where resampled wholes have either sign: then it says nothing.
+    """
+    cells, wholes = _checked(part, level).flatten(1), _checked(whole, level).flatten(1)
+    n = len(cells)
+    resampled = _resampled_means(torch.cat([cells, wholes], dim=1), n_resamples, seed)
+    above, below = resampled.split(cells.shape[1], dim=1)
+    ratios = (above / below).nan_to_num(nan=0.0).sort(0).values
+    tail = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    low, high = (_quantile(ratios, each.expand(cells.shape[1])) for each in tail)
+    mean, vague = cells.mean(0) / wholes.mean(0), (below > 0).any(0) & (below < 0).any(0)
+    mean = mean.where(wholes.mean(0) != 0, torch.nan)
+    low, high = low.where(~vague, -torch.inf), high.where(~vague, torch.inf)
+    low, high = (end.where(~mean.isnan(), torch.nan) for end in (low, high))
+    mean, low, high = (each.reshape(part.shape[1:]) for each in (mean, low, high))
+    return Intervals(mean=mean, low=low, high=high, n=n, level=level, method="percentile")
+
+
 def sign_flip_p(deltas: Float[Tensor, " n"], seed: int = 0, n_flips: int = 9999) -> float:
     """Two-sided p that paired differences are symmetric about zero; exact up to 12 values, else drawn, never zero."""
     return float(sign_flip_ps(deltas.unsqueeze(1), seed, n_flips)[0])

@@ -15,6 +15,7 @@ from interp.stats import (
     benjamini_hochberg,
     bootstrap_mean,
     bootstrap_means,
+    bootstrap_ratios,
     holm,
     linear_fit,
     over_seeds,
@@ -210,3 +211,22 @@ def test_what_is_not_finite_has_no_mean_over_seeds(values: list[float], sentence
 
 def test_the_examples_in_the_module_hold() -> None:
     assert doctest.testmod(stats).failed == 0
+
+
+def test_a_ratio_of_means_is_paired_and_does_not_follow_single_small_wholes():
+    generator = torch.Generator().manual_seed(0)
+    whole = torch.rand(40, generator=generator).double() + 0.001
+    found = bootstrap_ratios(torch.stack([0.8 * whole, whole * 0], 1), torch.stack([whole, whole], 1))
+    assert found.mean.tolist() == pytest.approx([0.8, 0.0])
+    torch.testing.assert_close(found.low, found.mean)  # in every resample the ratio is the same
+    torch.testing.assert_close(found.high, found.mean)
+    noisy = bootstrap_ratios((whole + torch.randn(40, generator=generator))[:, None], whole[:, None])[0]
+    assert noisy.low < noisy.mean < noisy.high
+
+
+def test_a_ratio_to_nothing_is_no_number_and_one_to_an_unsure_whole_has_no_ends():
+    spread = torch.tensor([-1.0, 1.1, -0.9, 1.0])
+    found = bootstrap_ratios(torch.ones(4, 2), torch.stack([torch.zeros(4), spread], 1))
+    assert found.mean[0].isnan()
+    assert found.low[0].isnan()
+    assert (float(found.low[1]), float(found.high[1])) == (-math.inf, math.inf)
