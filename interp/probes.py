@@ -1,0 +1,241 @@
+"""Linear probes: what can be read off a place by a linear map, and how much of that is memory, the token, or chance.
+
+A probe is a logistic regression (classes, scored by accuracy) or a ridge regression (numbers, scored by R^2) on what a
+place held, standardised by its training part alone; its regularisation is chosen on validation documents, and its
+score comes from documents that neither the model nor the probe was trained on. Beside it stand the commonest label, the
+commonest label of each token, the same probe on the embedding (both: what the token alone tells), a control task with
+its selectivity (Hewitt and Liang 2019; see `interp.probe_draws`), and, where a caller asks, the same probe of step 0.
+
+    found = probe(lab, "previous-token", sites=["resid_post", "L0H3"])
+    found.score("resid_post 0")        # an Interval over held-out documents
+
+A score says what can be decoded, never that the model uses it. Cost: one forward pass over the windows, and per site
+and task eight fits of scikit-learn, which is imported when the first one is made.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.probe_draws import Draw, draw, with_places
+from interp.probe_features import EMBED, ProbeSite, probe_sites, stream_features
+from interp.probe_labels import LabelFunction, Task, get_task
+from interp.probe_text import Amounts, Part, ProbeText, probe_text
+from interp.stats import Interval, bootstrap_mean
+from model.errors import UnknownSiteError, closest
+
+if TYPE_CHECKING:
+    from model.gpt import GPT
+    from model.lab import Lab
+
+STRENGTHS = (0.003, 0.03, 0.3, 3.0)
+"""Values of C, the inverse of the L2 penalty's strength (ridge: alpha = 1/C), strongest penalty first."""
+MAX_ITERATIONS = 500
+LONGEST = 256
+"""Longest window that is fed, in tokens."""
+SITES = (EMBED, "resid_post", "z")
+"""What is probed where nothing else is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fit:
+    """One probe, at the regularisation that does best in validation (of equals, the strongest)."""
+
+    score: Float[Tensor, " unit"]
+    """Accuracy per test unit; or what averages to R^2."""
+    validation: float
+    """Its score on the validation part."""
+    strength: float
+    """The C that was chosen."""
+    converged: bool
+    """Whether the solver came to an end within its iterations."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What the probes of one task score at every site of one model."""
+
+    score: Float[Tensor, "site unit"]
+    """Per test unit; the mean over units is the accuracy (R^2)."""
+    validation: Float[Tensor, " site"]
+    strength: Float[Tensor, " site"]
+    """The C that was chosen."""
+    converged: Bool[Tensor, " site"]
+    control: Float[Tensor, "site unit"]
+    """The same probe, trained and tested on the control task, with a choice of regularisation of its own."""
+    control_converged: Bool[Tensor, " site"]
+
+    @property
+    def best(self) -> int:
+        """The site with the highest validation score: chosen on text that no reported number comes from."""
+        return int(self.validation.argmax())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Probed:
+    """The answer of `probe`."""
+
+    draw: Draw
+    sites: tuple[str, ...]
+    units: str
+    """What an interval resamples, in words."""
+    reading: Reading
+    seed: int
+
+    def score(self, site: str) -> Interval:
+        """Accuracy (R^2) at a site, with its interval over test units."""
+        return bootstrap_mean(self.reading.score[self._index(site)], seed=self.seed)
+
+    def control(self, site: str) -> Interval:
+        """The control task's score there."""
+        return bootstrap_mean(self.reading.control[self._index(site)], seed=self.seed)
+
+    def selectivity(self, site: str) -> Interval:
+        """Score minus the control's, paired by unit."""
+        at = self._index(site)
+        return bootstrap_mean(self.reading.score[at] - self.reading.control[at], seed=self.seed)
+
+    def _index(self, site: str) -> int:
+        if site not in self.sites:
+            raise UnknownSiteError(
+                f'"{site}" was not probed.{closest(site, self.sites)} Sites: {", ".join(self.sites)}.'
+            )
+        return self.sites.index(site)
+
+
+def probe(
+    lab: Lab,
+    task: Task | str | LabelFunction,
+    sites: Sequence[str] = SITES,
+    *,
+    amounts: Amounts | None = None,
+    longest: int = LONGEST,
+    seed: int = 0,
+) -> Probed:
+    """Probe sites of one checkpoint for a task: by name, or given as `labels(tokens, lab)`.
+
+    Sites are hook names, short names for all layers (`resid_post`, `z`), or heads (`L0H3`); the embedding is always
+    among them.
+    """
+    amounts = amounts or Amounts()
+    if not isinstance(task, Task):
+        task = get_task(task) if isinstance(task, str) else Task(name="labels", meaning="given label", labels=task)
+    text = probe_text(lab, amounts, longest=longest, seed=seed)
+    wanted = probe_sites(lab.config, sites)
+    places, (drawn,) = with_places([draw(lab, text, task, amounts, seed)], text.tokens.shape[1])
+    (reading,) = read_probes(lab.gpt, text, places, [drawn], wanted)
+    labels = tuple(site.label for site in wanted)
+    return Probed(draw=drawn, sites=labels, units=text.units, reading=reading, seed=seed)
+
+
+def read_probes(
+    gpt: GPT,
+    text: ProbeText,
+    places: Int[Tensor, "place 2"],
+    draws: Sequence[Draw],
+    sites: Sequence[ProbeSite],
+    *,
+    counted: Callable[[int, int], None] | None = None,
+) -> tuple[Reading, ...]:
+    """Fit and score every draw at every site of one model: one reading per draw."""
+    fits: list[list[tuple[Fit, Fit]]] = [[] for _ in draws]
+    for done, (_, features) in enumerate(stream_features(gpt, text.tokens, places, sites)):
+        if counted is not None:
+            counted(done, len(sites))
+        for found, each in zip(fits, draws, strict=True):
+            here = features[each.place]
+            found.append((fit_probe(here, each, each.label), fit_probe(here, each, each.control)))
+    return tuple(_reading(found) for found in fits)
+
+
+def fit_probe(features: Float[Tensor, "sample feature"], drawn: Draw, labels: Tensor) -> Fit:
+    """One probe for `labels` (the draw's own, or its control) on the features of the draw's samples."""
+    x = {part: drawn.of(part, features).double() for part in Part}
+    mean, std = x[Part.TRAIN].mean(0), x[Part.TRAIN].std(0, correction=0)
+    std = torch.where(std > 0, std, torch.ones_like(std))
+    scaled = {part: ((values - mean) / std).numpy() for part, values in x.items()}
+    target = {part: drawn.of(part, labels).numpy() for part in Part}
+    best: Fit | None = None
+    predict = _ridge if drawn.is_number else _logistic
+    for strength, converged, model in predict(scaled[Part.TRAIN], target[Part.TRAIN]):
+        validation = _score(model(scaled[Part.VALIDATION]), target[Part.VALIDATION], drawn)
+        if best is None or validation > best.validation:
+            predicted = torch.from_numpy(model(scaled[Part.TEST]))
+            score = drawn.by_unit(predicted, torch.from_numpy(target[Part.TEST]))
+            best = Fit(score=score, validation=validation, strength=strength, converged=converged)
+    if best is None:
+        raise AssertionError("there are strengths to choose from")
+    return best
+
+
+_Fitted = tuple[float, bool, Callable[[np.ndarray], np.ndarray]]
+"""C, whether the solver converged, and the probe as a function of features."""
+
+
+def _logistic(x: np.ndarray, y: np.ndarray) -> list[_Fitted]:
+    """Multinomial logistic regression at every strength, each begun where the stronger penalty ended."""
+    if len(np.unique(y)) < 2:
+        return [(STRENGTHS[0], True, lambda other: np.full(len(other), y[0]))]
+    from sklearn.linear_model import LogisticRegression
+
+    fitted: list[_Fitted] = []
+    model = LogisticRegression(max_iter=MAX_ITERATIONS, warm_start=True)
+    for strength in STRENGTHS:
+        converged = _fit(model.set_params(C=strength), x, y)
+        weights, offsets, classes = (np.array(part) for part in (model.coef_, model.intercept_, model.classes_))
+        fitted.append((strength, converged, lambda other, w=weights, b=offsets, c=classes: _largest(other, w, b, c)))
+    return fitted
+
+
+def _largest(x: np.ndarray, weights: np.ndarray, offsets: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """The class with the largest logit; of two classes one logit is kept, the second's."""
+    logits = x @ weights.T + offsets
+    return classes[(logits[:, 0] > 0).astype(int) if logits.shape[1] == 1 else logits.argmax(1)]
+
+
+def _ridge(x: np.ndarray, y: np.ndarray) -> list[_Fitted]:
+    from sklearn.linear_model import Ridge
+
+    return [(strength, True, Ridge(alpha=1 / strength).fit(x, y).predict) for strength in STRENGTHS]
+
+
+def _fit(model: Any, x: np.ndarray, y: np.ndarray) -> bool:
+    """Fit in place; whether the solver converged. What else it warns of is passed on."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model.fit(x, y)
+    others = [each for each in said if not issubclass(each.category, ConvergenceWarning)]
+    for each in others:
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    return len(others) == len(said)
+
+
+def _score(predicted: np.ndarray, truth: np.ndarray, drawn: Draw) -> float:
+    """Accuracy, or R^2 about the mean of the training part."""
+    if not drawn.is_number:
+        return float((predicted == truth).mean())
+    spread = float(np.square(truth - float(drawn.of(Part.TRAIN, drawn.label).mean())).sum())
+    return 1 - float(np.square(predicted - truth).sum()) / spread if spread > 0 else -math.inf
+
+
+def _reading(fits: Sequence[tuple[Fit, Fit]]) -> Reading:
+    own, control = [pair[0] for pair in fits], [pair[1] for pair in fits]
+    return Reading(
+        score=torch.stack([fit.score for fit in own]),
+        validation=torch.tensor([fit.validation for fit in own], dtype=torch.float64),
+        strength=torch.tensor([fit.strength for fit in own], dtype=torch.float64),
+        converged=torch.tensor([fit.converged for fit in own]),
+        control=torch.stack([fit.score for fit in control]),
+        control_converged=torch.tensor([fit.converged for fit in control]),
+    )
