@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from model.config import FFNKind, NormKind
 from model.errors import InputError
+from model.factored import FactoredMatrix
 
 if TYPE_CHECKING:
     from model.block import Block
@@ -134,6 +135,20 @@ class Weights(nn.Module):
     def b_out(self) -> Float[Tensor, "layer d_model"]:
         """FFN output biases."""
         return torch.stack([_bias(self._ffn(block).out_proj) for block in self.layers])
+
+    @property
+    def QK(self) -> FactoredMatrix:
+        """W_Q W_K^T of every head, [layer, head, d_model, d_model], never formed.
+
+        Under rope this is the matrix of offset 0, where a token meets itself, and not THE circuit: at other offsets
+        queries are turned against keys. See `interp.qk_offsets.qk_circuits`, which also folds in the norm's gain.
+        """
+        return FactoredMatrix(self.W_Q, self.W_K.mT)
+
+    @property
+    def OV(self) -> FactoredMatrix:
+        """W_V W_O of every head, [layer, head, d_model, d_model], never formed and with no norm folded in."""
+        return FactoredMatrix(self.W_V, self.W_O)
 
     def folded_unembed(self) -> Float[Tensor, "d_model d_vocab"]:
         """W_U with the gain of the final norm folded in.
