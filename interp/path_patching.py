@@ -222,7 +222,7 @@ def path_effects(
         InputError: a head that does not exist, a path that no sender reaches, or a source that does not fit.
     """
     ffns, scales = as_enum(FFNs, ffns, "ffns"), as_enum(Scales, scales, "scales")
-    _require_edges(gpt.config)
+    require_edges(gpt.config)
     require_deterministic(gpt)
     gpt.check_tokens(tokens)
     for layer, index in [*senders, *((each.layer, each.head) for path in paths.values() for each in path.receivers)]:
@@ -419,7 +419,8 @@ def _require_source(source: Recording | Means, tokens: Sequences) -> None:
         )
 
 
-def _require_edges(config: GPTConfig) -> None:
+def require_edges(config: GPTConfig) -> None:
+    """Refuse a model in which no head reads just what another one wrote."""
     config.require_additive_stream("path patching")
     if not config.additive_heads:
         raise NotAdditiveError(

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from interp import path_patching
 from interp.metrics import copy_logit, logit_difference, outcome_metric
 from interp.outcomes import copy_outcome
 from interp.patching import activation_patching, patch_grid, redrawn_first_copy
@@ -103,6 +104,15 @@ def test_a_planted_value_reader_shows_v_and_a_planted_writer_shows_the_logits():
     torch.testing.assert_close(direct.effect[:, 0, 3], direct.total[:, 0])
     assert float(direct.total.abs().max()) > 1
     assert float(direct.effect[:, 0, :3].abs().max()) == 0
+
+
+def test_a_mix_up_of_keys_and_queries_would_show(monkeypatch: pytest.MonkeyPatch):
+    """The mutant: K effects are read at the queries and the other way round."""
+    known = path_patching._TAPS
+    swapped = {Input.Q: known[Input.K], Input.K: known[Input.Q], Input.V: known[Input.V]}
+    monkeypatch.setattr(path_patching, "_TAPS", swapped)
+    found = effects_in(planted.induction_model())
+    assert (found.of(PREVIOUS, "Q")[1].mean, found.of(PREVIOUS, "K")[1].mean) == pytest.approx((1.0, 0.0))
 
 
 @pytest.mark.parametrize("each", list(Input))

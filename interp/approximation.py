@@ -1,0 +1,95 @@
+"""How well one set of numbers stands in for another: an estimate of effects beside the effects themselves.
+
+Correlations say whether the estimate orders and scales as the truth does; the sign agreement, whether it tells helping
+from hurting; and the false negatives, which of the largest true effects it overlooks: the fault that matters where the
+estimate is used to choose what to look at.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from model.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approximation:
+    """An estimate held against the truth, cell by cell."""
+
+    n: int
+    """Cells compared."""
+
+    pearson: float
+    """Linear correlation; NaN where either side does not vary."""
+
+    spearman: float
+    """Rank correlation, ties sharing their mean rank; NaN where either side does not vary."""
+
+    same_sign: float
+    """Share of the cells with a true effect whose estimate has its sign; NaN where there is none."""
+
+    top: int
+    """How many of the largest true effects were looked for."""
+
+    missed: tuple[int, ...]
+    """Cells (counted through all axes) among the `top` largest true effects in absolute size, but not among as many
+    largest estimates; the largest effect first."""
+
+    @property
+    def false_negatives(self) -> float:
+        """Share of the `top` largest true effects that the estimate overlooks."""
+        return len(self.missed) / self.top
+
+
+def approximation(estimate: Float[Tensor, "*cell"], true: Float[Tensor, "*cell"], *, top: int) -> Approximation:
+    """Hold an estimate of each cell's effect against the true one.
+
+    >>> import torch
+    >>> found = approximation(torch.tensor([0.1, 2.0, 0.0]), torch.tensor([0.2, 3.0, -1.0]), top=2)
+    >>> round(found.spearman, 2), found.missed
+    (1.0, (2,))
+    """
+    one, two = estimate.flatten().double().cpu(), true.flatten().double().cpu()
+    if not 1 <= top <= len(two):
+        raise InputError(f"top={top} of {len(two)} effects cannot be looked for; give a number from 1 to {len(two)}.")
+    if not (one.isfinite().all() and two.isfinite().all()):
+        raise InputError("Some effects or estimates are not finite (NaN or infinite); leave those cells out.")
+    there = two != 0
+    largest = two.abs().argsort(descending=True, stable=True)[:top].tolist()
+    found = set(one.abs().argsort(descending=True, stable=True)[:top].tolist())
+    return Approximation(
+        n=len(two),
+        pearson=correlation(one, two),
+        spearman=correlation(ranks(one), ranks(two)),
+        same_sign=float((one[there].sign() == two[there].sign()).double().mean()) if bool(there.any()) else math.nan,
+        top=top,
+        missed=tuple(cell for cell in largest if cell not in found and float(two[cell]) != 0),
+    )
+
+
+def correlation(one: Float[Tensor, " n"], two: Float[Tensor, " n"]) -> float:
+    """Pearson's correlation; NaN where either side does not vary.
+
+    >>> import torch
+    >>> round(correlation(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([3.0, 2.0, 1.0])), 6)
+    -1.0
+    """
+    first, second = one.double() - one.double().mean(), two.double() - two.double().mean()
+    size = float(first.norm() * second.norm())
+    return float(first @ second) / size if size > 0 else math.nan
+
+
+def ranks(values: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """The rank of each value from 0 up; equal values share the mean of theirs.
+
+    >>> import torch
+    >>> ranks(torch.tensor([3.0, 1.0, 3.0])).tolist()
+    [1.5, 0.0, 1.5]
+    """
+    below = (values[None] < values[:, None]).sum(1)
+    equal = (values[None] == values[:, None]).sum(1)
+    return below.double() + (equal.double() - 1) / 2
