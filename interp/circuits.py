@@ -89,7 +89,7 @@ def copying_scores(gpt: GPT, *, embed: Tensor | None = None, n_null: int = 256, 
     if n_null < 2:
         raise InputError(f"n_null={n_null} random heads have no spread; draw at least 2.")
     heads = folded_heads(gpt)
-    back = folded_unembed(gpt) @ _table(gpt, embed)
+    back = folded_unembed(gpt) @ token_table(gpt, embed)
     null = torch.cat(
         [
             _copying(*random, back)
@@ -202,7 +202,7 @@ def diagonal_test(
         raise InputError(f"k={k} is no number of tokens; give one from 1 to the vocabulary's {d_vocab}.")
     ids = torch.arange(d_vocab) if tokens is None else torch.as_tensor(tokens).flatten()
     gpt.check_tokens(ids[None])
-    folded, table, unembed = folded_heads(gpt), _table(gpt, embed).float(), folded_unembed(gpt).float()
+    folded, table, unembed = folded_heads(gpt), token_table(gpt, embed).float(), folded_unembed(gpt).float()
     found = torch.full((4, *folded.W_V.shape[:2]), torch.nan, dtype=torch.float64)
     for layer, index in named_heads(gpt.config, heads):
         reads, writes = (weights[layer, index].float() for weights in (folded.W_V, folded.W_O))
@@ -237,7 +237,9 @@ def token_ov(gpt: GPT, layer: int, head: int, *, embed: Tensor | None = None) ->
     gpt.config.require_additive_stream("The OV circuit between tokens")
     [(layer, head)] = named_heads(gpt.config, f"L{layer}H{head}")
     heads = folded_heads(gpt)
-    return FactoredMatrix(_table(gpt, embed) @ heads.W_V[layer, head], heads.W_O[layer, head] @ folded_unembed(gpt))
+    return FactoredMatrix(
+        token_table(gpt, embed) @ heads.W_V[layer, head], heads.W_O[layer, head] @ folded_unembed(gpt)
+    )
 
 
 def named_heads(config: GPTConfig, heads: str | Place | Sequence[str | Place] | None) -> list[tuple[int, int]]:
@@ -258,7 +260,7 @@ def token_note(heads: FoldedHeads, embed: Tensor | None) -> str:
     return f"Tokens are read from {source}; the final norm's gain is folded into W_U; {heads.note}"
 
 
-def _table(gpt: GPT, embed: Tensor | None) -> Embed:
+def token_table(gpt: GPT, embed: Tensor | None) -> Embed:
     """What stands for each token in the stream."""
     if embed is None:
         return gpt.W_E.double()
