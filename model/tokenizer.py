@@ -10,6 +10,7 @@ Byte-level BPE: Sennrich et al. 2016 over bytes as in GPT-2 (Radford et al. 2019
 
 from __future__ import annotations
 
+import string
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -26,6 +27,8 @@ from model.files import read_json, write_json
 from model.token_bytes import BOS_TEXT, N_BYTES, bytes_of_vocabulary, printable, utf8
 
 FORMAT = 1
+VISIBLE = string.ascii_letters + string.digits + string.punctuation
+"""The 94 visible characters of ASCII, as `CharTokenizer.visible` takes them."""
 Tokens = Sequence[int] | Integer[np.ndarray, "..."] | Integer[Tensor, "..."]
 """Token ids: any sequence of numbers, an array, or a tensor of any shape."""
 
@@ -142,6 +145,19 @@ class CharTokenizer(Tokenizer):
         if not characters:
             raise InputError("A character tokenizer cannot be made from an empty text; give it text, or use bytes.")
         return cls(characters)
+
+    @classmethod
+    def visible(cls, d_vocab: int) -> CharTokenizer:
+        """A tokenizer of `d_vocab` ids, BOS included, made from no text: letters, then digits, then punctuation.
+
+        >>> CharTokenizer.visible(64).characters[-3:]
+        '89!'
+        """
+        if not 2 < d_vocab <= len(VISIBLE) + 1:
+            raise InputError(
+                f"A vocabulary of {d_vocab} visible characters and BOS cannot be made; ask for 3 to {len(VISIBLE) + 1}."
+            )
+        return cls(VISIBLE[: d_vocab - 1])
 
     def encode(self, text: str) -> list[int]:
         """One id per character; a character not seen in training is an `InputError`."""

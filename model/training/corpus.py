@@ -170,16 +170,20 @@ def build_tokenizer(config: DataConfig) -> Tokenizer:
     """The tokenizer that `config` asks for.
 
     BPE merges are learned from the training documents only. Characters are collected from all documents, since one that
-    the tokenizer does not know could not be evaluated at all.
+    the tokenizer does not know could not be evaluated at all. `chars:N` needs no text.
     """
     if config.tokenizer == "bytes":
         return ByteTokenizer()
+    size = tokenizer_size(config.tokenizer) or 0
+    if config.tokenizer.startswith("chars:"):
+        return CharTokenizer.visible(size)
     documents = read_documents(config)
     if not documents:
-        raise InputError(f"A {config.tokenizer} tokenizer is made from text, and data.sources has none; use bytes.")
+        raise InputError(
+            f"A {config.tokenizer} tokenizer is made from text, and data.sources has none; use bytes or chars:N."
+        )
     if config.tokenizer == "chars":
         return CharTokenizer.train(document.text for document in documents)
-    size = tokenizer_size(config.tokenizer) or 0
     return BPETokenizer.train((document.text for document in documents if not document.held_out), size)
 
 

@@ -29,7 +29,7 @@ class DataConfig:
     sources: tuple[str, ...] = ("stdlib=0.5", "repeats=0.5")
     """Each `stdlib`, `text:PATH-OR-GLOB` or `repeats`, and `=WEIGHT` (1 where left out): its share of the rows."""
     tokenizer: str = "bytes"
-    """`bytes`, `chars`, or `bpe:N` for a byte-level BPE of N tokens, BOS included."""
+    """`bytes`; `chars`, those of the text; or, N tokens with BOS, `bpe:N` (byte-level BPE) or `chars:N` (no text's)."""
     min_period: int = 6
     """Shortest period of a `repeats` row, in tokens."""
     max_period: int = 24
@@ -118,13 +118,16 @@ class Document:
 
 
 def tokenizer_size(name: str) -> int | None:
-    """The N of `bpe:N`; None for `bytes` and `chars`; anything else is an error."""
+    """The N of `bpe:N` or `chars:N`; None for `bytes` and `chars`; anything else is an error."""
     kind, _, size = name.partition(":")
     if name in {"bytes", "chars"}:
         return None
-    if kind == "bpe" and size.isdigit():
+    if kind in {"bpe", "chars"} and size.isdigit():
         return int(size)
-    raise ConfigError(f'data.tokenizer="{name}" is not a tokenizer; take bytes, chars, or bpe:N (bpe:1024, say).')
+    raise ConfigError(
+        f'data.tokenizer="{name}" is not a tokenizer; take bytes, chars, bpe:N (bpe:1024, say), or, for training on '
+        "repeats alone, chars:N (chars:64, say)."
+    )
 
 
 def read_documents(config: DataConfig) -> list[Document]:

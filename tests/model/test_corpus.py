@@ -11,7 +11,7 @@ import torch
 
 from model.errors import ConfigError, InputError, UnknownNameError
 from model.settings import from_plain, to_plain
-from model.tokenizer import BPETokenizer, ByteTokenizer, CharTokenizer
+from model.tokenizer import BPETokenizer, ByteTokenizer, CharTokenizer, load_tokenizer
 from model.training import sources
 from model.training.corpus import Corpus, DataConfig, build_corpus, build_tokenizer
 
@@ -236,6 +236,16 @@ def test_a_trained_tokenizer_without_text_is_refused() -> None:
         build_tokenizer(DataConfig(sources=("repeats",), tokenizer="chars"))
 
 
+def test_a_small_vocabulary_needs_no_text(tmp_path: Path) -> None:
+    tokenizer = build_tokenizer(DataConfig(sources=("repeats",), tokenizer="chars:12"))
+    assert (tokenizer.d_vocab, tokenizer.bos, tokenizer.str_tokens(range(12))) == (12, 11, [*"abcdefghijk", "<bos>"])
+    tokenizer.save(tmp_path / "tokenizer.json")
+    assert load_tokenizer(tmp_path / "tokenizer.json").state() == tokenizer.state()
+    for size in ("2", "96"):
+        with pytest.raises(InputError, match=f"A vocabulary of {size} visible characters and BOS .* ask for 3 to 95"):
+            build_tokenizer(DataConfig(sources=("repeats",), tokenizer=f"chars:{size}"))
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
@@ -246,7 +256,8 @@ def test_a_trained_tokenizer_without_text_is_refused() -> None:
         ({"sources": ("stdlib=0",)}, "must be a positive number"),
         ({"sources": ("stdlib=many",)}, "must be a positive number"),
         ({"sources": ("stdlib", "stdlib=2")}, "names stdlib twice"),
-        ({"tokenizer": "words"}, 'data.tokenizer="words" is not a tokenizer; take bytes, chars, or bpe:N'),
+        ({"tokenizer": "words"}, 'data.tokenizer="words" is not a tokenizer; take bytes, chars, bpe:N'),
+        ({"tokenizer": "chars:"}, "is not a tokenizer"),
         ({"tokenizer": "bpe:"}, "is not a tokenizer"),
         ({"min_period": 9, "max_period": 8}, "is no range of periods"),
         ({"min_period": 1}, "is no range of periods"),
