@@ -174,7 +174,7 @@ def _none_found(result: Result, role: str) -> Finding:
     scores = roles.induction if role == "induction" else roles.previous
     chance = roles.induction_chance if role == "induction" else roles.previous_chance
     layer, index = divmod(int(scores.argmax()), result.n_heads)
-    needed = str(rule) if role == "induction" else f"a previous-token score of at least {rule.least_score:g}"
+    needed = str(rule) if role == "induction" else f"a previous-token score of at least {rule.least_previous(chance):g}"
     highest = f"the highest score is {float(scores[layer, index]):.2f}, of {head(layer, index).label}"
     if role == "induction" and not rule.can_decide(chance):
         sentence = (

@@ -44,6 +44,7 @@ class Config:
         require(self, n_sequences=at_least(2), period=at_least(2), n_controls=at_least(1), seed=SEED)
         require(self, floor=at_least(0), alpha=between(0, 1))
         require(self.rule, "rule", least_score=within(0, 1), times_chance=at_least(0), times_reordered=at_least(0))
+        require(self.rule, "rule", margin=within(0, 1))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,10 @@
 
 An *induction head* attends from the second copy of a random segment to what followed the same token in the first copy;
 a *previous-token head* attends to the token before (Elhage et al. 2021; Olsson et al. 2022). A score alone makes no
-role: it must also be several times what even attention would get, and an induction score must mostly go away when the
-second copy is re-ordered, where a head that has merely learned a distance keeps it. On a short sequence that multiple
-of chance is more attention than there is: then no head can pass, and `RoleRule.can_decide` says so.
+role: it must also lie well above what even attention would get, as in the study of attention patterns, whose numbers
+these are: by a margin for the token before, and for induction by a multiple. An induction score must besides mostly go
+away when the second copy is re-ordered, where a head that has merely learned a distance keeps it. On a short sequence
+that multiple of chance is more attention than there is: then no head can pass, and `RoleRule.can_decide` says so.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ class RoleRule:
     least_score: float = 0.4
     """The share of attention that must fall where the role says."""
 
+    margin: float = 0.2
+    """Previous token only: how far above chance the score must lie, which is more than `least_score` on short
+    sequences. Induction has its multiple of chance, which asks for more wherever it can be reached."""
+
     times_chance: float = 10.0
     """Induction only: at least this many times what even attention gets."""
 
@@ -41,6 +46,14 @@ class RoleRule:
     def can_decide(self, induction_chance: float) -> bool:
         """Whether any head can be an induction head at this chance level; a perfect one fails where it cannot."""
         return can_reach(self.times_chance, induction_chance)
+
+    def least_previous(self, chance: float) -> float:
+        """The smallest score of a previous-token head, at this chance level.
+
+        >>> RoleRule().least_previous(0.05), RoleRule().least_previous(0.3)
+        (0.4, 0.5)
+        """
+        return max(self.least_score, chance + self.margin)
 
     def __str__(self) -> str:
         return (
@@ -98,7 +111,7 @@ def find_head_roles(
         induction_chance=induction_chance,
         previous_chance=previous_chance,
         induction_heads=tuple((int(layer), int(head)) for layer, head in passing.nonzero()),
-        previous_head=_top_head(previous, max(rule.least_score, previous_chance)),
+        previous_head=_top_head(previous, rule.least_previous(previous_chance)),
     )
 
 

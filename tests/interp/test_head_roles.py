@@ -57,6 +57,21 @@ def test_a_score_below_the_rule_is_no_role():
     assert str(strict).startswith("an induction score of at least 1.1 and 10 times chance")
 
 
+def test_on_short_sequences_a_score_that_even_attention_comes_near_is_no_role():
+    """Even attention gives the token before 0.22 of these rows' attention: 0.4 is little, and 0.42 is asked for."""
+    gpt, tokens = planted.induction_model(), repeated_tokens(8, 3, planted.D_VOCAB, bos=BOS)
+    roles = find_head_roles(gpt, tokens, period=3, rule=RULE)
+    assert roles.previous_chance == pytest.approx((1 / 3 + 1 / 4 + 1 / 5 + 1 / 6 + 1 / 7) / 5)
+    assert RULE.least_previous(roles.previous_chance) == pytest.approx(roles.previous_chance + 0.2)
+    assert roles.previous_head == planted.PREVIOUS_HEAD
+    attention = gpt.layers[0].attn
+    attention.W_Q[planted.PREVIOUS_HEAD[1]] *= 0.0023  # now 0.41 of its attention goes to the token before
+    weak = find_head_roles(gpt, tokens, period=3, rule=RULE)
+    assert 0.4 < float(weak.previous.max()) < RULE.least_previous(weak.previous_chance)
+    assert weak.previous_head is None
+    assert find_head_roles(gpt, tokens, period=3, rule=RoleRule(margin=0.0)).previous_head == planted.PREVIOUS_HEAD
+
+
 def test_where_the_copies_are_too_short_the_rule_says_that_it_cannot_decide():
     """Of a perfect head as well: ten times chance is more attention than there is."""
     tokens = repeated_tokens(8, 5, planted.D_VOCAB, bos=BOS)
