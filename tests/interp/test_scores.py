@@ -112,6 +112,74 @@ def test_a_multiple_of_chance_is_out_of_reach_where_the_sequence_is_short() -> N
     assert doctest.testmod(scores).failed == 0
 
 
+def test_prefix_matching_counts_every_earlier_copy_and_the_token_after_it() -> None:
+    """Four copies of three tokens behind a BOS: of 9 rows, three have one target, three have two, three have three."""
+    tokens = repeated_tokens(3, 3, 40, n_copies=4, seed=1, bos=40)
+    n_pos = tokens.shape[1]
+    targets = scores.induction_targets(tokens, ignore=40)
+    assert targets[0].sum(-1).tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert targets[0, 4].nonzero().tolist() == [[2]]  # the token after position 1, where row 4's token stood first
+    drawn = torch.rand(3, 2, n_pos, n_pos, generator=torch.Generator().manual_seed(0), dtype=torch.float64).tril()
+    found = scores.prefix_matching(drawn, 3, start=1)
+    torch.testing.assert_close(found, scores.on_targets(drawn, targets))
+    spread = targets[:, None].double() / targets.sum(-1).clamp(min=1)[:, None, :, None]
+    torch.testing.assert_close(scores.prefix_matching(spread, 3, start=1), torch.ones(3, 1, dtype=torch.float64))
+    before = torch.nn.functional.pad(spread[..., 1:], (0, 1))  # on the copy itself: offset 0 is not what is meant
+    assert (scores.prefix_matching(before, 3, start=1) == 0).all()
+    even = scores.prefix_matching(scores.even_pattern(n_pos), 3, start=1)
+    expected = sum(((row - 1) // 3) / (row + 1) for row in range(4, 13)) / 9
+    assert float(even) == pytest.approx(expected, abs=1e-14)
+
+
+@pytest.mark.parametrize(("distance", "local"), [(0, 1.0), (1, 1.0), (7, 1.0), (8, 0.0), (12, 0.0)])
+def test_the_last_eight_keys_are_local_and_the_rest_is_far_but_for_position_0(distance: int, local: float) -> None:
+    pattern = planted(distance)
+    rows = torch.arange(scores.far_start(), N)
+    assert torch.equal(scores.local_mass(pattern), torch.full((3, 2), local))
+    reached = (rows > distance).double().mean()  # the others rest on position 0
+    far = torch.full((3, 2), (1 - local) * float(reached))
+    torch.testing.assert_close(scores.far_mass(pattern), far)
+    whole = scores.local_mass(pattern) + scores.far_mass(pattern) + scores.first_position(pattern, start=9)
+    torch.testing.assert_close(whole, torch.ones(3, 2))
+
+
+def test_local_and_far_mass_of_even_attention_are_their_shares_of_the_keys() -> None:
+    rows = torch.arange(9, N, dtype=torch.float64)
+    even_rows = scores.even_pattern(N)
+    assert float(scores.local_mass(even_rows)) == pytest.approx(float((8 / (rows + 1)).mean()), abs=1e-14)
+    assert float(scores.far_mass(even_rows)) == pytest.approx(float(((rows - 8) / (rows + 1)).mean()), abs=1e-14)
+
+
+def test_where_no_key_is_far_there_is_no_score() -> None:
+    for short in (3, 7, 9):
+        assert scores.local_mass(scores.even_pattern(short)).isnan().all()
+        assert scores.far_mass(scores.even_pattern(short)).isnan().all()
+    assert scores.far_mass(scores.even_pattern(10)).isfinite().all()
+
+
+def test_the_profile_holds_the_stripes_of_the_same_rows() -> None:
+    profile = scores.offset_profile(planted(5), 8, start=9)
+    assert torch.equal(profile[0, 0], torch.nn.functional.one_hot(torch.tensor(5), 9).float())
+    even_profile = scores.offset_profile(scores.even_pattern(N), 12, start=13)
+    torch.testing.assert_close(even_profile, torch.full((1, 1, 13), scores.chance(13, N), dtype=torch.float64))
+
+
+def test_a_distance_is_measured_where_it_was_not_chosen() -> None:
+    """Head 0 is always 3 back. Head 1 is wherever chance has it: its best distance elsewhere is worth no more."""
+    generator = torch.Generator().manual_seed(3)
+    drawn = torch.randint(0, 9, (2000,), generator=generator)
+    fixed = torch.nn.functional.one_hot(torch.full((2000,), 3), 9)
+    profiles = torch.stack([fixed, torch.nn.functional.one_hot(drawn, 9)], 1)[:, None].float()
+    offsets, measured = scores.best_offsets(profiles)
+    assert int(offsets[0, 0]) == 3
+    assert measured.shape == (1000, 1, 2)
+    assert (measured[:, 0, 0] == 1).all()
+    small = [scores.best_offsets(profiles[first : first + 20])[1][:, 0, 1].mean() for first in range(0, 2000, 20)]
+    assert float(torch.stack(small).mean()) == pytest.approx(1 / 9, abs=0.03)
+    flattered = [profiles[first : first + 10, 0, 1].mean(0).max() for first in range(0, 2000, 20)]
+    assert float(torch.stack(flattered).mean()) > 0.25
+
+
 def test_entropy_is_one_for_even_attention_and_zero_for_a_single_key() -> None:
     torch.testing.assert_close(scores.entropy(even()), torch.ones(3, 2, dtype=torch.float64))
     assert torch.equal(scores.entropy(planted(1)), torch.zeros(3, 2))
