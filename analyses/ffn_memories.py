@@ -165,8 +165,9 @@ def _read(lab: Lab, config: Config, windows: Windows, progress: Progress | None,
 
 
 @torch.no_grad()
-def _replayed(lab: Lab, reading: Reading, seed: int, n_per_layer: int = 32) -> tuple[int, float]:
+def _replayed(lab: Lab, reading: Reading, seed: int) -> tuple[int, float]:
     """Feed a sample of triggers again, each alone: how many, and the largest difference in coefficient."""
+    n_per_layer = min(32, max(8, _REPLAYED // lab.config.n_layers))
     generator = torch.Generator().manual_seed(seed)
     worst, n_replayed = 0.0, 0
     for layer in range(lab.config.n_layers):
@@ -177,6 +178,10 @@ def _replayed(lab: Lab, reading: Reading, seed: int, n_per_layer: int = 32) -> t
             again = replayed_coefficient(lab, reading, layer, memory, rank)
             worst = max(worst, abs(again - float(reading.triggers.coefficient[layer, memory, rank])))
     return n_replayed, worst
+
+
+_REPLAYED = 512
+"""Triggers fed again in a deep model; each is a pass through half of it."""
 
 
 def replayed_coefficient(lab: Lab, reading: Reading, layer: int, memory: int, rank: int) -> float:

@@ -14,10 +14,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.agreement import Agreement, commonest_share, measured_agreement, rank_table
+from interp.agreement import Agreement, commonest_share, measured_agreement, partners, ranks
 from interp.memories import CoefficientStream, fitting_memories, share_above, value_scores
 from interp.prefixes import Windows, tails
 from interp.topk import positions_of, values_of
+from model.config import GPTConfig
 from model.gpt import GPT
 
 
@@ -105,7 +106,7 @@ class LayerSummary:
     """Median place of the top trigger's next token in the value's order of promotion."""
 
     chance_rank: float
-    """The same over all pairs of a value and another memory's next token."""
+    """The same over pairs of a value and another memory's next token: all, or a random sample where those are many."""
 
     last_token_share: float
     """Mean over memories of the share of triggers that end in the commonest last token among them."""
@@ -159,9 +160,10 @@ def read_memories(
     )
     values, layers, unembed = [], [], gpt.folded_unembed()
     for layer in range(gpt.config.n_layers):
-        read, ranks = _layer_values(gpt, layer, unembed, triggers.next_token[layer, :, 0], n_promoted)
+        next_tokens = triggers.next_token[layer, :, 0]
+        read, dealt = _layer_values(gpt, layer, unembed, next_tokens, n_promoted, seed)
         values.append(read)
-        layers.append(_summary(layer, triggers, activity, read, ranks, shares[layer], n_permutations, seed))
+        layers.append(_summary(layer, triggers, activity, read, dealt, shares[layer], n_permutations, seed))
     return Reading(
         triggers=triggers,
         values=Values(**{name: torch.stack([each[name] for each in values]) for name in values[0]}),
@@ -210,17 +212,33 @@ def _activity(streams: Sequence[CoefficientStream]) -> Activity:
 
 
 def _layer_values(
-    gpt: GPT, layer: int, unembed: Tensor, next_tokens: Tensor, n_promoted: int
+    gpt: GPT, layer: int, unembed: Tensor, next_tokens: Tensor, n_promoted: int, seed: int
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """What is kept of a layer's values, and the place of every next token in each value's order of promotion."""
-    parts, ranks = [], []
+    """What is kept of a layer's values, and the places of other memories' next tokens in their orders of promotion."""
+    asked = _asked(gpt.config, next_tokens, seed)
+    parts, places = [], []
     for memories in fitting_memories(gpt.config.ffn_width, gpt.config.d_vocab):
         scores = value_scores(gpt, layer, memories, unembed)
         parts.append(_values(scores, n_promoted))
-        ranks.append(rank_table(scores, next_tokens))
-    table = torch.cat(ranks)
+        places.append(ranks(scores, asked[memories]))
+    place = torch.cat(places)
     kept = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    return kept | {"next_rank": table.diagonal().clone()}, table
+    return kept | {"next_rank": place[:, 0].clone()}, place[next_tokens >= 0, 1:]
+
+
+def _asked(config: GPTConfig, next_tokens: Int[Tensor, " memory"], seed: int) -> Int[Tensor, "memory asked"]:
+    """Each memory's own next token, then those of other memories; -1 for the dead, which are nobody's other."""
+    alive = next_tokens >= 0
+    most = max(_FEWEST, _COMPARED // (config.ffn_width * config.d_vocab))
+    others = partners(int(alive.sum()), most, seed)
+    asked = torch.full((len(next_tokens), 1 + others.shape[1]), -1)
+    asked[:, 0] = next_tokens
+    asked[alive, 1:] = next_tokens[alive].long()[others]
+    return asked
+
+
+_COMPARED, _FEWEST = 2**31, 16
+"""Scores of a layer that are held against others' next tokens; each value meets at least so many of those."""
 
 
 def _values(scores: Tensor, n_promoted: int) -> dict[str, Tensor]:
@@ -231,7 +249,7 @@ def _values(scores: Tensor, n_promoted: int) -> dict[str, Tensor]:
         "promoted_score": up.values,
         "suppressed": down.indices.int(),
         "suppressed_score": down.values,
-        "confidence": scores.softmax(-1).amax(-1),
+        "confidence": 1 / (scores - up.values[:, :1]).exp_().sum(-1),
     }
 
 
@@ -240,7 +258,7 @@ def _summary(
     triggers: Triggers,
     activity: Activity,
     values: dict[str, Tensor],
-    ranks: Tensor,
+    dealt: Tensor,
     shares: Tensor,
     n_permutations: int,
     seed: int,
@@ -255,8 +273,8 @@ def _summary(
         n_dead=int((~alive).sum()),
         agreement=measured_agreement(promoted, followed[:, 0], n_permutations=n_permutations, seed=seed),
         precision=_mean(hits.float()[present]),
-        median_rank=_median(ranks.diagonal()[alive]),
-        chance_rank=_median(ranks[alive][:, alive].flatten()),
+        median_rank=_median(values["next_rank"][alive]),
+        chance_rank=_median(dealt.flatten()),
         last_token_share=_mean(shares[alive]),
         firing_rate=_median(activity.firing_rate[layer][alive]),
         strong_rate=_median(activity.strong_rate[layer][alive]),

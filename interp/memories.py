@@ -143,7 +143,7 @@ def stream_prefixes(
 
     hooks = [(Tap.MLP_POST.at(layer), taking(layer)) for layer in range(gpt.config.n_layers)]
     with torch.no_grad():
-        gpt.run_with_hooks(tokens.to(gpt.device), fwd_hooks=hooks, return_type=None)
+        gpt.run_with_hooks(tokens.to(gpt.device), fwd_hooks=hooks, return_type=None, stop_at_layer=gpt.config.n_layers)
     return tuple(after)
 
 
@@ -197,7 +197,7 @@ def _norms_passed(gpt: GPT, layer: int) -> list[NormLayer]:
 
 
 def fitting_memories(n_memories: int, d_vocab: int) -> list[slice]:
-    """A layer's memories in groups, each with no more scores than fit into a quarter of a gigabyte."""
+    """A layer's memories in groups, each with no more scores than fit into 64 MB: larger blocks are slower."""
     size = max(1, _SCORES // d_vocab)
     return [slice(start, min(start + size, n_memories)) for start in range(0, n_memories, size)]
 
@@ -208,7 +208,7 @@ def fitting_windows(config: GPTConfig, n_pos: int, most: int) -> int:
     return max(1, min(most, _COEFFICIENTS // per_window))
 
 
-_SCORES, _COEFFICIENTS = 2**26, 2**28
+_SCORES, _COEFFICIENTS = 2**24, 2**28
 """Largest numbers of fp32 numbers held at once."""
 
 

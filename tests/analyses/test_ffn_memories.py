@@ -12,11 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from analyses import ffn_memories
+from analyses import ffn_memories, ffn_reading
 from analyses.ffn_memories import Config, Result, Split, planned_windows, replayed_coefficient
 from analyses.ffn_tables import layer_rows, trigger_text
 from analyses.records import decode, encode, same
 from analyses.registry import Finding
+from interp.memories import value_scores
 from interp.prefixes import window_batches
 from model import GPT
 from model.checkpoint import save_checkpoint
@@ -304,6 +305,28 @@ def test_parts_of_the_corpus_merged_in_any_order_give_the_whole(tmp_path: Path) 
     assert same(whole.values, merged.values)
     assert torch.equal(whole.activity.histogram, merged.activity.histogram)
     torch.testing.assert_close(whole.activity.std, merged.activity.std)
+
+
+def test_ranks_are_counted_exactly_and_chance_over_a_sample_of_pairs_comes_near(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, config = python_lab(tmp_path), Config(n_tokens=2000)
+    result = ffn_memories.run(lab, config)
+    for layer, summary in enumerate(result.reading.summary.layers):
+        alive = result.reading.activity.alive[layer]
+        scores, following = value_scores(lab.gpt, layer)[alive], result.reading.triggers.next_token[layer, alive, 0]
+        table = (scores[:, :, None] > scores[:, following.long()][:, None, :]).sum(1)
+        own = torch.eye(len(table), dtype=torch.bool)
+        assert result.reading.values.next_rank[layer, alive].tolist() == table[own].tolist()
+        assert summary.median_rank == float(table[own].double().quantile(0.5))
+        assert summary.chance_rank == float(table[~own].double().quantile(0.5))
+    monkeypatch.setattr(ffn_reading, "_COMPARED", 0)
+    for exact, sampled in zip(
+        result.reading.summary.layers, ffn_memories.run(lab, config).reading.summary.layers, strict=True
+    ):
+        assert sampled.median_rank == exact.median_rank
+        n_pairs = 16 * (exact.n_memories - exact.n_dead)
+        assert abs(sampled.chance_rank - exact.chance_rank) < 4 * 0.5 * lab.config.d_vocab / n_pairs**0.5
 
 
 def test_the_random_control_is_what_random_prefixes_share(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from interp.agreement import chance_agreement, commonest_share, measured_agreement, permuted_shares, rank_table
+from interp.agreement import chance_agreement, commonest_share, measured_agreement, partners, permuted_shares, ranks
 
 
 def test_agreement_chance_and_lift_as_by_hand() -> None:
@@ -65,14 +65,27 @@ def test_no_memory_and_one_memory_are_said_to_be_so() -> None:
 
 def test_ranks_count_the_tokens_that_are_promoted_more() -> None:
     scores = torch.randn(7, 30, generator=torch.Generator().manual_seed(2))
-    tokens = torch.randint(30, (7,), generator=torch.Generator().manual_seed(3))
-    expected = (scores[:, :, None] > scores[:, None, tokens]).sum(dim=1)
-    assert torch.equal(rank_table(scores, tokens), expected.int())
-    assert torch.equal(rank_table(scores, torch.tensor([-1, 4]))[:, 0], torch.full((7,), -1).int())
+    tokens = torch.randint(30, (7, 5), generator=torch.Generator().manual_seed(3))
+    expected = (scores[:, :, None] > scores.gather(1, tokens)[:, None, :]).sum(dim=1)
+    assert torch.equal(ranks(scores, tokens), expected.int())
+    tokens[:, 2] = -1
+    assert ranks(scores, tokens)[:, 2].tolist() == [-1] * 7
+    assert torch.equal(ranks(scores, tokens)[:, 3:], expected[:, 3:].int())
+    assert ranks(scores, tokens[:, :0]).shape == (7, 0)
+    assert ranks(scores[:0], tokens[:0]).shape == (0, 5)
 
 
 def test_equal_scores_share_the_better_rank() -> None:
-    assert rank_table(torch.tensor([[2.0, 5.0, 2.0, 1.0]]), torch.tensor([0, 1, 2, 3])).tolist() == [[1, 0, 1, 3]]
+    assert ranks(torch.tensor([[2.0, 5.0, 2.0, 1.0]]), torch.tensor([[0, 1, 2, 3]])).tolist() == [[1, 0, 1, 3]]
+
+
+@pytest.mark.parametrize(("n", "most"), [(6, 3), (6, 5), (6, 99), (2, 4), (1, 4), (0, 4)])
+def test_partners_are_others_each_as_often_as_any(n: int, most: int) -> None:
+    found = partners(n, most, seed=1)
+    few = min(most, max(0, n - 1))
+    assert found.shape == (n, few)
+    assert all(len({own, *others}) == 1 + few for own, others in enumerate(found.tolist()))
+    assert torch.bincount(found.flatten(), minlength=n).tolist() == [few] * n
 
 
 def test_the_commonest_last_token_is_counted_among_the_triggers_there_are() -> None:
