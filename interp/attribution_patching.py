@@ -68,6 +68,10 @@ class Estimates:
     effect: Float[Tensor, "sequence layer component"]
     """Patched minus base, as `interp.patching.Patched.effect`; components are key-value heads at K and V."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "method", as_enum(Method, self.method, "method"))
+        object.__setattr__(self, "direction", as_enum(Direction, self.direction, "direction"))
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EdgeEstimates:

@@ -163,6 +163,9 @@ class Patched:
     patched: Float[Tensor, "sequence layer component group"]
     """The metric of each patched run."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "direction", as_enum(Direction, self.direction, "direction"))
+
     @property
     def gap(self) -> Float[Tensor, " sequence"]:
         """The whole difference between the runs, towards where the patches come from."""

@@ -29,7 +29,7 @@ Cost: for each sender one pass, and one more for each path; a path costs the lay
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 Stream = Float[Tensor, "batch pos d_model"]
 Sequences = Int[Tensor, "sequence pos"]
 Counted = Callable[[int, int], None]
-"""Called as counted(runs done, runs in all); may raise to stop the work."""
+"""Called as counted(senders done, senders in all) over all batches; may raise to stop the work."""
 
 
 class Input(StrEnum):
@@ -163,6 +163,10 @@ class PathEffects:
     effect: Float[Tensor, "sequence sender path"]
     """What it changes where only the path reads it."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ffns", as_enum(FFNs, self.ffns, "ffns"))
+        object.__setattr__(self, "scales", as_enum(Scales, self.scales, "scales"))
+
     def totals(self, *, seed: int = 0) -> Intervals:
         """Mean total effect of each sender with its interval over sequences."""
         return bootstrap_means(self.total, seed=seed)
@@ -215,12 +219,33 @@ def path_effects(
         ffns: whether FFNs in between are frozen or recomputed.
         scales: whether the norms that receivers (or the unembedding) read through are recomputed or frozen.
         batch_size: sequences at a time.
-        counted: told of every run.
+        counted: told of every sender in every batch.
 
     Raises:
         NotAdditiveError: this model has no edges between heads.
         InputError: a head that does not exist, a path that no sender reaches, or a source that does not fit.
     """
+    return path_effects_by(
+        gpt, tokens, senders, paths, {"": metric}, source=source, ffns=ffns, scales=scales, batch_size=batch_size,
+        counted=counted,
+    )[""]  # fmt: skip
+
+
+@torch.no_grad()
+def path_effects_by(
+    gpt: GPT,
+    tokens: Sequences,
+    senders: Sequence[Head],
+    paths: Mapping[str, Path],
+    metrics: Mapping[str, Metric],
+    *,
+    source: Recording | Means,
+    ffns: FFNs | str = FFNs.FROZEN,
+    scales: Scales | str = Scales.RECOMPUTED,
+    batch_size: int | None = None,
+    counted: Counted | None = None,
+) -> dict[str, PathEffects]:
+    """`path_effects` by several metrics, from the same runs."""
     ffns, scales = as_enum(FFNs, ffns, "ffns"), as_enum(Scales, scales, "scales")
     require_edges(gpt.config)
     require_deterministic(gpt)
@@ -231,25 +256,29 @@ def path_effects(
     _require_source(source, tokens)
     if scales is Scales.FROZEN:
         _require_linear(gpt.config, paths)
-    kept, parts = on_cpu(metric), []
+    kept = [on_cpu(metric) for metric in metrics.values()]
+    base, runs = [], []
     batches = split_rows(len(tokens), batch_size or fitting_batch(gpt, tokens.shape[1]))
-    n_runs = len(batches) * len(senders) * (1 + len(paths))
     for rows in batches:
         run = _Clean.of(gpt, tokens[rows].to(gpt.device), _replaced_z(source, rows, senders), ffns, scales)
-        clean, totals, effects = kept(run.logits, rows), [], []
+        base.append(_measured(run.logits, rows, kept))
+        by_sender = []
         for sender in senders:
-            sent = run.sent(sender)
-            totals.append(kept(run.everywhere(sender, sent), rows) - clean)
-            arriving = run.arriving(sender, sent, {each.layer for path in paths.values() for each in path.receivers})
-            effects.append([kept(run.read_by(path, sender, arriving), rows) - clean for path in paths.values()])
+            logits = [_measured(each, rows, kept) for each in run.by_each_way(sender, paths)]
+            by_sender.append(torch.stack(logits, dim=1))
             if counted is not None:
-                counted((len(parts) * len(senders) + len(totals)) * (1 + len(paths)), n_runs)
-        parts.append((clean, torch.stack(totals, 1), torch.stack([torch.stack(each, 1) for each in effects], 1)))
-    base, total, effect = (torch.cat(part) for part in zip(*parts, strict=True))
-    return PathEffects(
-        senders=tuple(senders), paths=tuple(paths), shared=_reading_along(gpt.config, paths), source=source.source,
-        ffns=ffns, scales=scales, base=base, total=total, effect=effect,
-    )  # fmt: skip
+                counted(len(runs) * len(senders) + len(by_sender), len(batches) * len(senders))
+        runs.append(torch.stack(by_sender, dim=1))
+    clean, patched = torch.cat(base), torch.cat(runs)
+    change = patched - clean[:, None, None]
+    return {
+        name: PathEffects(
+            senders=tuple(senders), paths=tuple(paths), shared=_reading_along(gpt.config, paths),
+            source=source.source, ffns=ffns, scales=scales,
+            base=clean[:, row], total=change[:, :, 0, row], effect=change[:, :, 1:, row],
+        )
+        for row, name in enumerate(metrics)
+    }  # fmt: skip
 
 
 _FINAL = -1
@@ -276,6 +305,14 @@ class _Clean:
         logits, held = gpt.run_with_cache(tokens, names)
         moved = {layer: values.to(gpt.device, gpt.dtype) for layer, values in replaced.items()}
         return cls(gpt=gpt, logits=logits, held=held, replaced=moved, ffns=ffns, scales=scales)
+
+    def by_each_way(self, sender: Head, paths: Mapping[str, Path]) -> Iterator[Logits]:
+        """The logits where everything reads what is sent, then those of each path."""
+        sent = self.sent(sender)
+        yield self.everywhere(sender, sent)
+        arriving = self.arriving(sender, sent, {each.layer for path in paths.values() for each in path.receivers})
+        for path in paths.values():
+            yield self.read_by(path, sender, arriving)
 
     def sent(self, sender: Head) -> Float[Tensor, "batch pos d_head"]:
         """What the sender's z becomes."""
@@ -342,6 +379,10 @@ _TAPS = {
     Input.V: (Tap.V_INPUT, Tap.V),
 }
 """Where each input reads the stream, before the norm; and what it makes of it."""
+
+
+def _measured(logits: Logits, rows: Int[Tensor, " batch"], metrics: Sequence[Metric]) -> Float[Tensor, "batch metric"]:
+    return torch.stack([metric(logits, rows) for metric in metrics], dim=1)
 
 
 def _merged(receivers: Sequence[Receiver], config: GPTConfig) -> list[Receiver]:
