@@ -7,7 +7,15 @@ import json
 import pytest
 import torch
 
-from interp.stimuli import check_period, copy_start, longest_period, ordinary_ids, reordered, repeated_tokens
+from interp.stimuli import (
+    check_period,
+    copy_start,
+    longest_period,
+    ordinary_ids,
+    random_tokens,
+    reordered,
+    repeated_tokens,
+)
 from model.errors import InputError
 from model.imported_tokenizer import ImportedTokenizer
 from tests.model.interop import forge
@@ -80,3 +88,12 @@ def test_random_segments_hold_no_special_token_and_no_id_without_a_token() -> No
     assert len(silent) >= 6
     assert silent.isdisjoint(ids.tolist())
     assert set(repeated_tokens(200, 20, ids).unique().tolist()) <= set(ids.tolist())
+
+
+def test_a_segment_that_comes_once_has_distinct_tokens() -> None:
+    tokens = random_tokens(16, 9, 30, seed=3, bos=4)
+    assert tokens.shape == (16, 10)
+    assert (tokens[:, 0] == 4).all()
+    assert all(len(set(row.tolist())) == 9 for row in tokens[:, 1:])
+    assert torch.equal(tokens, repeated_tokens(16, 9, 30, seed=3, bos=4)[:, :10])
+    assert random_tokens(2, 9, 30).shape == (2, 9)
