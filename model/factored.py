@@ -163,7 +163,7 @@ class FactoredMatrix:
             return ((other @ self.A)[..., None, :] @ self.B)[..., 0, :]
         return FactoredMatrix(other @ self.A, self.B)
 
-    def __mul__(self, scalar: float | Tensor) -> FactoredMatrix:
+    def __mul__(self, scalar: int | float | Tensor) -> FactoredMatrix:
         """Times a number."""
         if isinstance(scalar, Tensor) and scalar.ndim:
             raise InputError(
@@ -195,14 +195,16 @@ class FactoredMatrix:
     @property
     def eigenvalues(self) -> Complex[Tensor, "*leading mdim"]:
         """Of the inner product B A: those of A B but for zeros (where mdim <= ldim)."""
-        return torch.linalg.eigvals(_exact(self.BA))
+        self._require_square("eigenvalues")
+        found = torch.linalg.eigvals(self.B.double() @ self.A.double())
+        return found.to(self._at_least_fp32.to_complex())
 
     def svd(self) -> SVD:
-        """The thin SVD through QR of both factors, in fp32 or better: `U, S, Vh = M.svd()`."""
-        QA, RA = torch.linalg.qr(_exact(self.A))
-        QB, RB = torch.linalg.qr(_exact(self.B).mT)
+        """The thin SVD through QR of both factors, in fp64 and given back in fp32 or better: `U, S, Vh = M.svd()`."""
+        QA, RA = torch.linalg.qr(self.A.double())
+        QB, RB = torch.linalg.qr(self.B.double().mT)
         U, S, Vh = torch.linalg.svd(RA @ RB.mT, full_matrices=False)
-        return SVD(QA @ U, S, Vh @ QB.mT)
+        return SVD(*(each.to(self._at_least_fp32) for each in (QA @ U, S, Vh @ QB.mT)))
 
     @property
     def U(self) -> Float[Tensor, "*leading ldim rank"]:
@@ -235,6 +237,10 @@ class FactoredMatrix:
         root = S.sqrt()
         return FactoredMatrix(U * root[..., None, :], root[..., :, None] * Vh)
 
+    @property
+    def _at_least_fp32(self) -> torch.dtype:
+        return torch.promote_types(self.dtype, torch.float32)
+
     # --- checks -------------------------------------------------------------------------------------------------------
 
     def _require_square(self, what: str) -> None:
@@ -255,8 +261,3 @@ def _n_axes(index: Index) -> int:
     if index is None or index is Ellipsis:
         return 0
     return index.ndim if isinstance(index, Tensor) and index.dtype == torch.bool else 1
-
-
-def _exact(x: Tensor) -> Tensor:
-    """In fp32 or better: linear algebra has no kernels for less."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
