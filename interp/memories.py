@@ -143,7 +143,7 @@ def stream_prefixes(
 
     hooks = [(Tap.MLP_POST.at(layer), taking(layer)) for layer in range(gpt.config.n_layers)]
     with torch.no_grad():
-        gpt.run_with_hooks(tokens.to(gpt.device), fwd_hooks=hooks, return_type=None, stop_at_layer=gpt.config.n_layers)
+        gpt.run_with_hooks(tokens.to(gpt.device), fwd_hooks=hooks, return_type=None)
     return tuple(after)
 
 

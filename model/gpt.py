@@ -382,6 +382,8 @@ class GPT(Weights):
         x = self._through(x, run, start, stop)
         if stop < self.config.n_layers:
             return (None if return_type is None else x), None
+        if return_type is None and not wants_loss and not self._watches_the_end(call):
+            return None, None
         logits = self._finish(x, run)
         loss = None
         if wants_loss and loss_fn is not None:
@@ -389,6 +391,12 @@ class GPT(Weights):
         elif wants_loss:
             loss = self._loss_of(logits, self._targets(tokens), attention_mask, per_token=loss_per_token)
         return {"logits": logits, "loss": loss, "both": (logits, loss), None: None}[return_type], loss
+
+    def _watches_the_end(self, call: Call | None) -> bool:
+        """Whether anything is asked of the places after the last layer, so that logits have to be formed."""
+        return call is not None and any(
+            call.watches(name) for name, site in self._sites.items() if site.layer is None and site.tap not in _BEFORE
+        )
 
     def _entered(
         self, tokens: Tensor, start: int | None, attention_mask: Tensor | None, call: Call | None
@@ -414,12 +422,12 @@ class GPT(Weights):
     def _within(self, start: int | None, stop: int | None) -> dict[str, Site]:
         """The places that a run over this span of layers reaches."""
         first, last = self._span(start, stop)
-        before, after = (Tap.EMBED, Tap.POS_EMBED), last == self.config.n_layers
+        after = last == self.config.n_layers
 
         def reached(site: Site) -> bool:
             if site.layer is not None:
                 return first <= site.layer < last
-            return start is None if site.tap in before else after
+            return start is None if site.tap in _BEFORE else after
 
         return {name: site for name, site in self._sites.items() if reached(site)}
 
@@ -506,6 +514,10 @@ class GPT(Weights):
             use_kv_cache=use_kv_cache,
             attention_mask=attention_mask,
         )
+
+
+_BEFORE = (Tap.EMBED, Tap.POS_EMBED)
+"""Places before the first layer."""
 
 
 def _scalar(loss: Any) -> Tensor:
