@@ -34,6 +34,7 @@ from analyses.views.embed import embed, page
 from analyses.views.sources import View, sources
 from interp.ablation import ablated, hooks_for, mean_activations
 from interp.attribution import Detail, logit_attribution
+from interp.detector import ErrorMeasure, HeadPattern, detect_heads, match_heads, overlap, similarity, wanted_pattern
 from interp.effects import AblationEffect, ablate
 from interp.live import LiveText, coefficients, live_tokens, look
 from interp.places import Intervention, Place, PlaceKind, head, parse_intervention, resolve_places
@@ -48,6 +49,7 @@ from tests.conftest import make_gpt_with
 from tests.planted_run import planted_lab
 
 TOKENS = torch.randint(50, (3, 12), generator=torch.Generator().manual_seed(7))
+ATTENTION = torch.rand(2, 6, 6, generator=torch.Generator().manual_seed(7)).tril()
 
 
 @cache
@@ -75,8 +77,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 
 @cache
 def readings() -> tuple[Reading, ...]:
-    repeats = repeated_tokens(3, 6, torch.arange(50), seed=0, bos=None)
+    repeats = repeated_tokens(4, 6, torch.arange(50), seed=0, bos=None)
+    four = repeated_tokens(4, 6, torch.arange(50), n_copies=4, seed=0, bos=None)
     kinds = {Stimulus.REPEATS: repeats, Stimulus.CONTROL: reordered(repeats, 6)}
+    kinds |= {Stimulus.FOUR: four, Stimulus.ONCE: four[:, :6]}
     shown = [Sequences(stimulus=kind, tokens=tokens, period=6, trained=False) for kind, tokens in kinds.items()]
     return tuple(read(gpt(), each, n_resamples=100, level=0.95, seed=0) for each in shown)
 
@@ -118,6 +122,12 @@ def logits_with_hooks(given: Any) -> Tensor:
     return gpt().run_with_hooks(TOKENS, fwd_hooks=hooks_for(gpt(), [head(0, 3)], means(), given))
 
 
+def chance_of(kind: Any) -> float:
+    """Of the last reading that holds the kind: not one of them holds all."""
+    holding = [each for each in readings() if kind in each] or readings()
+    return holding[-1][kind].chance
+
+
 def read_of(kind: Any) -> Reading:
     return replace(readings()[0], stimulus=kind)
 
@@ -157,6 +167,20 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Detail,
         lambda given, _: logit_attribution(gpt(), TOKENS, TOKENS, detail=given).values,
     ),
+    "interp.detector.detect_heads": (
+        ErrorMeasure,
+        lambda given, _: detect_heads(gpt(), TOKENS, HeadPattern.INDUCTION, error_measure=given),
+    ),
+    "interp.detector.match_heads": (
+        ErrorMeasure,
+        lambda given, _: match_heads(gpt(), TOKENS, HeadPattern.PREVIOUS, error_measure=given).score,
+    ),
+    "interp.detector.overlap": (ErrorMeasure, lambda given, _: overlap(ATTENTION, ATTENTION, error_measure=given)),
+    "interp.detector.similarity": (
+        ErrorMeasure,
+        lambda given, _: similarity(ATTENTION, ATTENTION, error_measure=given),
+    ),
+    "interp.detector.wanted_pattern": (HeadPattern, lambda given, _: wanted_pattern(given, TOKENS)),
     "interp.effects.ablate": (
         Intervention,
         lambda given, lab: ablate(lab, "L1H2", intervention=given, n_sequences=4, n_controls=0).places,
@@ -174,7 +198,7 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         lambda given, lab: token_effects(lab, lab.eval_tokens[:1, :8], "L1H2", intervention=given).ablated,
     ),
     "analyses.attention_readings.Reading.stimulus": (Stimulus, lambda given, _: repr(read_of(given).stimulus)),
-    "analyses.attention_readings.Reading.__getitem__": (Kind, lambda given, _: readings()[1][given].chance),
+    "analyses.attention_readings.Reading.__getitem__": (Kind, lambda given, _: chance_of(given)),
     "analyses.attention_result.can_be_found": (Kind, lambda given, _: attention_result.can_be_found(heads(), given)),
     "analyses.attention_result.found": (Kind, lambda given, _: attention_result.found(heads(), given)),
     "analyses.attention_result.found_heads": (Kind, lambda given, _: attention_result.found_heads(heads(), given)),
@@ -217,8 +241,9 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
 
 
 def members(name: str) -> list[StrEnum]:
-    """The choices that mean something there: a match is scored on re-ordered repeats only, and so is no finding."""
-    absent = {Kind.MATCH, Kind.LATER} if name.startswith("analyses.attention_result.") else set()
+    """The choices that mean something there: what is scored elsewhere than on repeats is no finding."""
+    elsewhere = {Kind.MATCH, Kind.LATER, Kind.PREFIX_MATCHING, Kind.POSITIONAL, Kind.COPYING}
+    absent = elsewhere if name.startswith("analyses.attention_result.") else set()
     return [member for member in CASES[name][0] if member not in absent]
 
 

@@ -143,8 +143,9 @@ def test_a_planted_pattern_scores_one_on_its_own_and_no_more_than_chance_on_the_
 def test_even_attention_scores_exactly_chance(exclude: Exclude) -> None:
     """A head whose scores are all zero attends evenly; its match is 1/(keys that count), averaged over rows."""
     gpt = induction_model()
-    flags = {"exclude_bos": exclude.bos, "exclude_current_token": exclude.current_token}
-    found = match_heads(gpt, REPEATS, "induction_head", **flags)
+    found = match_heads(
+        gpt, REPEATS, "induction_head", exclude_bos=exclude.bos, exclude_current_token=exclude.current_token
+    )
     rows = torch.arange(13, 25, dtype=torch.float64)
     expected = float((1 / (rows + 1 - int(exclude.bos) - int(exclude.current_token))).mean())
     assert found.chance == pytest.approx(expected, abs=1e-12)
