@@ -235,7 +235,7 @@ def _diagonal(
 def token_ov(gpt: GPT, layer: int, head: int, *, embed: Tensor | None = None) -> FactoredMatrix:
     """OV_full of one head, folded, [d_vocab, d_vocab]: row = attended token, column = token whose logit it adds to."""
     gpt.config.require_additive_stream("The OV circuit between tokens")
-    [(layer, head)] = named_heads(gpt.config, f"L{layer}H{head}")
+    layer, head = named_head(gpt.config, f"L{layer}H{head}")
     heads = folded_heads(gpt)
     return FactoredMatrix(
         token_table(gpt, embed) @ heads.W_V[layer, head], heads.W_O[layer, head] @ folded_unembed(gpt)
@@ -252,6 +252,14 @@ def named_heads(config: GPTConfig, heads: str | Place | Sequence[str | Place] | 
         several = range(config.n_heads) if place.kind is PlaceKind.ATTENTION else [place.index or 0]
         found += [(place.layer, index) for index in several]
     return found
+
+
+def named_head(config: GPTConfig, head: str | Place) -> tuple[int, int]:
+    """(layer, head) of the one head that is named."""
+    found = named_heads(config, head)
+    if len(found) > 1:
+        raise InputError(f"{head} names {len(found)} heads; name one, such as L{config.n_layers - 1}H0.")
+    return found[0]
 
 
 def token_note(heads: FoldedHeads, embed: Tensor | None) -> str:

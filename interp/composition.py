@@ -37,7 +37,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits import named_heads
+from interp.circuits import named_head
 from interp.composition_algebra import (
     HeadWeights,
     Kind,
@@ -53,7 +53,7 @@ from interp.composition_algebra import (
 )
 from interp.folding import FoldedHeads, folded_heads, reads_are_centred, require_bilinear_scores
 from interp.offsets import resolve_offsets
-from interp.places import head
+from interp.places import Place, head
 from model.errors import InputError, UnknownNameError
 from model.settings import as_enum
 
@@ -261,7 +261,7 @@ class ComponentComposition:
 @torch.no_grad()
 def component_composition(
     gpt: GPT,
-    writer: str,
+    writer: str | Place,
     *,
     kinds: Sequence[Kind | str] = tuple(Kind),
     over: Over | str = Over.MEAN,
@@ -273,7 +273,7 @@ def component_composition(
     The null is a random direction of the stream with the reader kept. Other arguments as of `composition`.
     """
     plan, heads = _plan(gpt, kinds, over, offsets, without), folded_heads(gpt)
-    [(layer, index)] = named_heads(gpt.config, writer)
+    layer, index = named_head(gpt.config, writer)
     whole = writers_of(heads.W_V[layer, index, None], heads.W_O[layer, index, None], plan)[0]
     _, sizes, directions = torch.linalg.svd(whole, full_matrices=False)
     n_layers, n_heads = heads.W_Q.shape[:2]

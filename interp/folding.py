@@ -136,7 +136,7 @@ def folding_note(config: GPTConfig) -> str:
     said = []
     if config.norm in PRE_NORM_READS:
         centring = " and centring" if config.norm_kind is NormKind.LAYERNORM else ""
-        shrink = ", and the constant 1/sqrt(layer)" if config.norm is Norm.SCALED else ""
+        shrink = ", and the constant 1/sqrt(layer)," if config.norm is Norm.SCALED else ""
         said.append(f"ln1's gain{centring}{shrink} folded into W_Q, W_K and W_V; its scale is not")
         if centring:
             said.append("W_O is centred, as every reader of the stream drops the mean")

@@ -31,9 +31,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.circuits import named_heads
+from interp.circuits import named_head
 from interp.folding import folded_heads, require_bilinear_scores
 from interp.offsets import resolve_offsets, turned
+from interp.places import Place
 from interp.requirements import require_causal_patterns, require_deterministic
 from model.config import GPTConfig, Positions
 from model.errors import InputError
@@ -179,7 +180,7 @@ class _Sums:
 @torch.no_grad()
 def pair_bands(
     gpt: GPT,
-    head: str,
+    head: str | Place,
     query: Float[Tensor, "pair d_model"],
     key: Float[Tensor, "pair d_model"],
     distances: int | Sequence[int] | None = None,
@@ -196,7 +197,7 @@ def pair_bands(
     _require_rope(gpt.config)
     require_bilinear_scores(gpt.config, "A score from weights")
     heads = folded_heads(gpt)
-    [(layer, index)] = named_heads(gpt.config, head)
+    layer, index = named_head(gpt.config, head)
     q = query.double() @ heads.W_Q[layer, index] + heads.b_Q[layer, index]
     k = key.double() @ heads.W_K[layer, index] + heads.b_K[layer, index]
     asked = resolve_offsets(gpt.config, distances)

@@ -24,9 +24,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.circuits import named_heads, token_note, token_table
+from interp.circuits import named_head, token_note, token_table
 from interp.folding import folded_heads, folded_unembed
 from interp.offsets import resolve_offsets
+from interp.places import Place
+from interp.places import head as place
 from model.errors import InputError
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ class SingularReading:
 
 @torch.no_grad()
 def ov_vocabulary(
-    gpt: GPT, head: str, *, n_directions: int = 5, n_tokens: int = 10, embed: Tensor | None = None
+    gpt: GPT, head: str | Place, *, n_directions: int = 5, n_tokens: int = 10, embed: Tensor | None = None
 ) -> SingularReading:
     """Which tokens the strongest directions of a head's OV circuit read, and which they write.
 
@@ -99,13 +101,13 @@ def ov_vocabulary(
     """
     gpt.config.require_additive_stream("Reading OV in the vocabulary")
     heads, table = folded_heads(gpt), token_table(gpt, embed)
-    [(layer, index)] = named_heads(gpt.config, head)
+    layer, index = named_head(gpt.config, head)
     written = folded_unembed(gpt).mT
     return _reading(
         heads.OV[layer, index],
         (table, written - written.mean(0)),
         (n_directions, n_tokens),
-        head=head,
+        head=place(layer, index).label,
         circuit=Circuit.OV,
         offset=None,
         note=token_note(heads, embed),
@@ -114,7 +116,13 @@ def ov_vocabulary(
 
 @torch.no_grad()
 def qk_vocabulary(
-    gpt: GPT, head: str, *, offset: int = 0, n_directions: int = 5, n_tokens: int = 10, embed: Tensor | None = None
+    gpt: GPT,
+    head: str | Place,
+    *,
+    offset: int = 0,
+    n_directions: int = 5,
+    n_tokens: int = 10,
+    embed: Tensor | None = None,
 ) -> SingularReading:
     """Which query tokens the strongest directions of a head's QK circuit match with which key tokens.
 
@@ -129,12 +137,12 @@ def qk_vocabulary(
     gpt.config.require_additive_stream("Reading QK in the vocabulary")
     resolve_offsets(gpt.config, offset)
     heads, table = folded_heads(gpt), token_table(gpt, embed)
-    [(layer, index)] = named_heads(gpt.config, head)
+    layer, index = named_head(gpt.config, head)
     return _reading(
         heads.QK(offset)[layer, index],
         (table, table),
         (n_directions, n_tokens),
-        head=head,
+        head=place(layer, index).label,
         circuit=Circuit.QK,
         offset=offset,
         note=heads.note,
