@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
 from interp.circuits import copying_scores, diagonal_test, named_head, named_heads, token_ov
+from interp.composition import composition
 from model import GPT, GPTConfig
 from model.errors import InputError, NotAdditiveError, UnknownNameError
 from tests import planted
@@ -133,3 +136,10 @@ def test_the_same_seed_draws_the_same_random_heads() -> None:
     gpt = make_gpt_with()
     first, again, other = (copying_scores(gpt, n_null=8, seed=seed).null_sd for seed in (0, 0, 1))
     assert first == again != other
+
+
+def test_circuits_of_a_model_in_half_precision_are_those_of_its_weights_in_fp64() -> None:
+    gpt = make_gpt_with().to(torch.bfloat16)
+    exact = copy.deepcopy(gpt).double()
+    for ask in (lambda gpt: copying_scores(gpt).score, lambda gpt: composition(gpt).scores):
+        torch.testing.assert_close(ask(gpt), ask(exact), rtol=1e-12, atol=1e-12, equal_nan=True)
