@@ -8,21 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from analyses.attention_evidence import Bearing
 from analyses.attention_readings import BY_CONTENT, Kind, Reading
-from analyses.attention_result import Result, above, can_be_found, found_heads, possible, ranked, strongest
+from analyses.attention_result import (
+    Result,
+    above,
+    can_be_found,
+    claimed_heads,
+    facts,
+    found_heads,
+    possible,
+    ranked,
+    reading_for,
+    strongest,
+)
+from analyses.attention_verdicts import Standing, Verdict, cause_of, verdicts
+from analyses.attention_words import WORDS
 from analyses.registry import Finding
 from interp.controls import Head
 from interp.places import head
-
-_NAMES = {
-    Kind.INDUCTION: ("induction head", "on the token after the earlier copy"),
-    Kind.LATER: ("two-later head", "on the token two after the earlier copy"),
-    Kind.DUPLICATE: ("duplicate-token head", "on the earlier copy of the token"),
-    Kind.PREVIOUS: ("previous-token head", "on the token before"),
-    Kind.CURRENT: ("current-token head", "on the token itself"),
-    Kind.FIRST: ("head that rests on position 0", "on position 0"),
-}
-"""What a head of each kind is called, and where its attention goes."""
 
 
 def sentences(result: Result) -> list[Finding]:
@@ -36,25 +40,76 @@ def sentences(result: Result) -> list[Finding]:
         *_elsewhere(result),
         *([_kind(result, Kind.LATER)] if later else []),
         *(_kind(result, kind) for kind in (Kind.PREVIOUS, Kind.DUPLICATE, Kind.CURRENT, Kind.FIRST)),
+        *_heads(result),
     ]
 
 
 def _kind(result: Result, kind: Kind) -> Finding:
     """Heads of a kind with the strongest one's score; or that there is none; or that this cannot be told."""
-    name, where = _NAMES[kind]
+    words = WORDS[kind]
     heads, open_ones = found_heads(result, kind), ranked(result, kind, possible(result, kind))
-    best = (heads or open_ones or [strongest(result.headline, kind)])[0]
-    share = f"{result.headline[kind].intervals[best]:.2f}"
+    best = (heads or open_ones or [strongest(reading_for(result, kind), kind)])[0]
+    share = f"{reading_for(result, kind)[kind].intervals[best]:.2f}"
     if heads:
-        opening, needed = f"{_count(len(heads), name)} ({_listed(heads)})", ""
-        fact = f"{_label(best)} puts {share} of its attention {where}"
+        count = f"One head {words.attends}" if len(heads) == 1 else f"{len(heads)} heads {words.attend}"
+        opening, needed = f"{count} ({_listed(heads)})", ""
+        fact = f"{_label(best)} puts {share} of its attention {words.where}"
     else:
-        opening = f"Whether there is a {name} cannot be told".replace("a i", "an i") if open_ones else f"No {name}"
+        opening = f"Whether a head {words.attends} cannot be told" if open_ones else f"No head {words.attends}"
         needed = f"; {_rule(result, kind)}"
-        fact = f"the {'' if open_ones else 'largest '}share of attention {where} is {share} ({_label(best)})"
+        fact = f"the {'' if open_ones else 'largest '}share of attention {words.where} is {share} ({_label(best)})"
     against = _comparisons(result, kind, best)
     sentence = f"{opening}: at {_period(result)}, {fact}, against {against}{needed} {_source(result)}."
     return Finding(sentence=sentence, found=True if heads else None if open_ones else False)
+
+
+N_SPOKEN = 8
+"""Heads whose verdicts are said one by one, at most; the table has all."""
+
+
+def _heads(result: Result) -> list[Finding]:
+    """How many heads bear their names, then the verdicts on those with a claim, the strongest first."""
+    every = {(each.layer, each.head): each for each in verdicts(result)}
+    claimed = [every[place] for place in claimed_heads(result)]
+    spoken = [Finding(sentence=each.short, found=_found(each)) for each in claimed[:N_SPOKEN]]
+    return [_count(result, list(every.values())), *spoken]
+
+
+def _found(verdict: Verdict) -> bool | None:
+    """Whether a name is affirmed, denied, or open: without a head something is lost, nothing, or it cannot be told."""
+    if verdict.standing is Standing.SUPPORTED:
+        return True
+    return False if cause_of(verdict.evidence) is Bearing.AGAINST else None
+
+
+def _count(result: Result, every: Sequence[Verdict]) -> Finding:
+    """How many heads stand how, with their names where a head has a claim."""
+    by = {standing: [(each.layer, each.head) for each in every if each.standing is standing] for standing in Standing}
+    supported = by[Standing.SUPPORTED]
+    opening = f"Of {len(every)} heads {_several(supported, 'is what it attends like', 'are what they attend like')}"
+    if not supported:
+        opening = f"No head of {len(every)} is shown to be what it attends like"
+    rest = [_several(places, *words) for standing, words in _STANDINGS.items() if (places := by[standing])]
+    said = f"{opening}, by attention, text, weights and ablation {_source(result)}"
+    return Finding(sentence=f"{'; '.join([said, *rest])}.", found=bool(supported))
+
+
+_STANDINGS = {
+    Standing.DISPUTED: ("is disputed", "are disputed"),
+    Standing.ATTENTION: (
+        "attends like one of a kind, but is not shown to matter for it",
+        "attend like one of a kind, but are not shown to matter for it",
+    ),
+    Standing.RESTS: ("rests on position 0", "rest on position 0"),
+    Standing.NONE: ("attends to nothing that was looked for", "attend to nothing that was looked for"),
+}
+"""What is said of one head and of several that stand so."""
+
+
+def _several(places: Sequence[Head], one: str, many: str) -> str:
+    """How many heads do something, and which."""
+    count = f"one {one}" if len(places) == 1 else f"{len(places)} {many}"
+    return f"{count} ({_listed(places)})"
 
 
 def _rule(result: Result, kind: Kind) -> str:
@@ -117,7 +172,7 @@ def _on_text(result: Result, text: Reading, best: Head) -> Finding:
         f"On held-out text {_label(best)} puts {measure.intervals[best]:.2f} of its attention on tokens that followed "
         f"an earlier copy, {_ON_TEXT[more]} the {measure.chance:.2f} of even attention"
         f"{_rests(text, best, result.config.threshold)} ({_at_step_zero(result, text, Kind.INDUCTION, best)}; "
-        f"{_facts(result, measure.intervals.n, 'rows')})."
+        f"{facts(result, measure.intervals.n, 'rows')})."
     )
     return Finding(sentence=sentence, found=more)
 
@@ -129,11 +184,11 @@ def _rests(text: Reading, best: Head, threshold: float) -> str:
 
 
 def _comparisons(result: Result, kind: Kind, best: Head) -> str:
-    parts = [f"{result.headline[kind].chance:.2f} by chance"]
+    parts = [f"{reading_for(result, kind)[kind].chance:.2f} by chance"]
     if kind in BY_CONTENT:
         there = float(result.control[kind].intervals.mean[best])
         parts.append(f"{there:.2f} at that distance in the re-ordered control")
-    return f"{', '.join(parts)} and {_at_step_zero(result, result.headline, kind, best)}"
+    return f"{', '.join(parts)} and {_at_step_zero(result, reading_for(result, kind), kind, best)}"
 
 
 def _at_step_zero(result: Result, reading: Reading, kind: Kind, best: Head) -> str:
@@ -153,19 +208,7 @@ def _period(result: Result) -> str:
 
 
 def _source(result: Result) -> str:
-    return f"({_facts(result, result.headline.n_sequences, 'sequences')})"
-
-
-def _facts(result: Result, n: int, unit: str) -> str:
-    level, seed = result.config.level, result.config.seed
-    return f"n = {n} {unit}, {level:.0%} bootstrap, seed {seed}, {result.run}@{result.step}"
-
-
-def _count(n: int, name: str) -> str:
-    if n == 1:
-        return f"One {name}"
-    plural = name.replace("head", "heads", 1).replace("that rests", "that rest")
-    return f"{n} {plural}"
+    return f"({facts(result, result.headline.n_sequences, 'sequences')})"
 
 
 def _listed(heads: Sequence[Head]) -> str:

@@ -12,24 +12,40 @@ Sources: Elhage et al. 2021; Olsson et al. 2022. What it does not show: that a h
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
 
+from analyses.attention_behaviour import Behaviour, read_behaviour
 from analyses.attention_figure import draw
 from analyses.attention_findings import sentences
+from analyses.attention_harms import HeadHarms, measure_head_harms
+from analyses.attention_heads import head_table
 from analyses.attention_readings import Kind, Reading, read
-from analyses.attention_result import Config, Example, Result, found, found_heads, strongest
+from analyses.attention_result import (
+    Attention,
+    Config,
+    Example,
+    Result,
+    claimed_heads,
+    found,
+    found_heads,
+    strongest,
+)
 from analyses.attention_stimuli import Sequences, decisive, sequences_for
+from analyses.attention_verdicts import verdicts
+from analyses.attention_weights import read_weights
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file, held_out_file
 from analyses.registry import Finding, Progress
+from interp.controls import Head
 from interp.patterns import pattern_of
 from interp.periods import trained_periods
 from interp.places import head
 from interp.stimuli import ordinary_ids, repeated_tokens
-from model.errors import InputError
+from model.errors import CheckpointError, InputError
 from model.lab import Lab
 
 __all__ = [
@@ -41,8 +57,10 @@ __all__ = [
     "found",
     "found_heads",
     "inputs",
+    "more_tables",
     "run",
     "table",
+    "verdicts",
 ]  # fmt: skip
 
 _DRAWN_PERIOD = 31
@@ -65,7 +83,7 @@ def run(subject: Lab, config: Config, *, progress: Progress | None = None) -> Re
         return tuple(_read(lab, each, config, next(steps), total, progress) for each in shown)
 
     own, trained = readings(subject), trained_periods(subject)
-    return Result(
+    attention = Attention(
         config=config,
         run=subject.name,
         step=subject.step,
@@ -73,7 +91,18 @@ def run(subject: Lab, config: Config, *, progress: Progress | None = None) -> Re
         trained_periods=(trained.start, trained.stop - 1) if trained else None,
         readings=own,
         at_step_zero=None if first is None else readings(first),
+    )
+    heads = _ablated(attention)
+    behaviour, no_behaviour = _behaviour(subject, claimed_heads(attention) or heads, config, progress)
+    return Result(
+        **{field.name: getattr(attention, field.name) for field in fields(attention)},
         example=_example(subject, own, config.seed),
+        harms=_harms(subject, heads, config, progress),
+        harms_at_step_zero=None if first is None else _harms(first, heads, config, progress),
+        weights=read_weights(subject, seed=config.seed),
+        weights_at_step_zero=None if first is None else read_weights(first, seed=config.seed),
+        behaviour=behaviour,
+        no_behaviour=no_behaviour,
     )
 
 
@@ -81,6 +110,11 @@ def table(result: Result) -> pd.DataFrame:
     """One row for each head, reading and kind: mean, interval, chance, rank, and the mean at step 0."""
     rows = [row for reading in result.readings for row in _rows(result, reading)]
     return pd.DataFrame(rows)
+
+
+def more_tables(result: Result) -> dict[str, pd.DataFrame]:
+    """The heads, one row each, with their verdicts."""
+    return {"heads": head_table(result)}
 
 
 def figure(result: Result) -> Any:
@@ -112,6 +146,45 @@ def _read(lab: Lab, sequences: Sequences, config: Config, step: int, total: int,
     if progress is not None:
         progress(step + 1, total, "")
     return reading
+
+
+def _ablated(attention: Attention) -> list[Head]:
+    """Every head where they are few; else those with a claim to test, and at least the strongest by induction."""
+    most = attention.config.max_ablated
+    if len(attention.heads) <= most:
+        return attention.heads
+    return claimed_heads(attention)[:most] or [strongest(attention.headline, Kind.INDUCTION)]
+
+
+def _harms(lab: Lab, heads: list[Head], config: Config, progress: Progress | None) -> HeadHarms:
+    def counted(done: int, total: int) -> None:
+        if progress is not None:
+            progress(done, total, f"ablating {len(heads)} heads at step {lab.step}")
+
+    return measure_head_harms(
+        lab,
+        heads,
+        n_sequences=config.n_sequences,
+        n_resamples=config.n_resamples,
+        level=config.level,
+        seed=config.seed,
+        counted=counted,
+    )
+
+
+def _behaviour(
+    lab: Lab, shown: list[Head], config: Config, progress: Progress | None
+) -> tuple[Behaviour | None, str | None]:
+    """What the heads do on the run's text; or why that cannot be read."""
+
+    def done(n: int, total: int) -> None:
+        if progress is not None:
+            progress(n, total, "watching every head on the corpus")
+
+    try:
+        return read_behaviour(lab, shown, n_tokens=config.n_tokens, seed=config.seed, progress=done), None
+    except (InputError, CheckpointError) as error:
+        return None, str(error)
 
 
 def _example(lab: Lab, readings: tuple[Reading, ...], seed: int) -> Example:

@@ -5,13 +5,13 @@ tensors on the CPU), `run(subject, config, *, progress=None) -> Result` (pure), 
 `findings(result)`. Modules are imported when they are asked for, so that listing the studies costs nothing. A study
 that can do without a run says `NEEDS_RUN = False`, and its `run` also takes `device`. A study that reads files beside
 the checkpoint's own weights (logs, a twin, step 0) also has `inputs(subject, config) -> list[Path]`: a saved result is
-used again only while they are unchanged.
+used again only while they are unchanged. A study of more than one kind of row has `more_tables(result)`, by name.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -29,8 +29,10 @@ STUDIES = MappingProxyType(
     {
         "attention-patterns": "analyses.attention_patterns",
         "head-ablation": "analyses.head_ablation",
+        "head-circuits": "analyses.head_circuits",
         "ffn-memories": "analyses.ffn_memories",
         "gradient-flow": "analyses.gradient_flow",
+        "probes": "analyses.probes",
     }
 )
 """Names on the command line, and the module of each."""
@@ -93,6 +95,11 @@ class Study:
     def table(self, result: Any) -> pd.DataFrame:
         """The result as rows."""
         return self.module.table(result)
+
+    def more_tables(self, result: Any) -> Mapping[str, pd.DataFrame]:
+        """Other tables by name, of a study that has `more_tables(result)`: saved beside the first one."""
+        named = getattr(self.module, "more_tables", None)
+        return {} if named is None else named(result)
 
     def figure(self, result: Any) -> Any:
         """The result as an Altair chart; needs no model."""

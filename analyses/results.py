@@ -3,7 +3,7 @@
     runs/NAME/studies/STUDY/STEP-CONFIGHASH/
         result.safetensors                  the tensors
         result.json                         the rest, with provenance and findings
-        figure.json figure.svg table.csv    drawn from the result when it was saved
+        figure.json figure.svg table.csv    drawn from the result when it was saved, with other tables by their names
 
 A folder is filled under a temporary name and then renamed, so a reader sees a finished result or none. `result.json`
 holds the hash of the tensors, so the two cannot be mixed up. Studies of no run live in `runs/_studies`; which results
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -128,6 +129,10 @@ class SavedResult:
         """The result as rows."""
         return self._study.table(self.result)
 
+    def more_tables(self) -> Mapping[str, pd.DataFrame]:
+        """Its other tables, by name."""
+        return self._study.more_tables(self.result)
+
     def figure(self) -> Any:
         """The result as an Altair chart, drawn without the model."""
         return self._study.figure(self.result)
@@ -175,6 +180,7 @@ def save_result(studies: Path, result: Any, provenance: Provenance) -> SavedResu
             "question": study.question,
             "provenance": asdict(provenance),
             "findings": [asdict(finding) for finding in study.findings(result)],
+            "tables": {name: _plain_rows(rows) for name, rows in study.more_tables(result).items()},
             "tensors_sha256": sha256_of(packed),
             "result": tree,
         }
@@ -221,10 +227,16 @@ def _read_tensors(path: Path, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_drawings(folder: Path, study: Study, result: Any) -> None:
-    study.table(result).to_csv(folder / "table.csv", index=False)
+    for name, rows in {"table": study.table(result), **study.more_tables(result)}.items():
+        rows.to_csv(folder / f"{name}.csv", index=False)
     chart = study.figure(result)
     _write_text(folder / "figure.json", themed(chart).to_json(indent=None))
     save_svg(chart, folder / "figure.svg")
+
+
+def _plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """A table as JSON holds it: null where there is no number."""
+    return json.loads(table.to_json(orient="records"))
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -1,0 +1,188 @@
+"""Evidence from the weights and from a corpus: does a head copy, whose output does it read, what does it do on text?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import NormalDist
+
+from analyses.attention_evidence import Bearing, Evidence, Source
+from analyses.attention_readings import Kind
+from analyses.attention_result import Result, above
+from analyses.attention_stimuli import Stimulus
+from analyses.attention_weights import INPUTS, Weights
+from interp.composition import Pair
+from interp.controls import Head
+from interp.places import head
+from interp.wording import number
+
+COPIERS = (Kind.INDUCTION, Kind.LATER)
+"""The kinds whose name says that the head copies what it attends to."""
+
+
+def copying_items(result: Result, main: Kind | None, place: Head) -> Iterator[Evidence]:
+    """Whether it copies: by the eigenvalues of its OV circuit, by the rank of each token's own logit, and in use.
+
+    The first bears on kinds that are called copiers. In use it depends on where a head attends, and on random tokens
+    that come once an induction head has nothing to attend to.
+    """
+    yield from _copying_by_weights(result, main, place)
+    yield from _copying_in_use(result, place)
+
+
+def _copying_by_weights(result: Result, main: Kind | None, place: Head) -> Iterator[Evidence]:
+    copying, diagonal = result.weights.copying, result.weights.diagonal
+    if copying is None or diagonal is None:
+        said = f"whether its weights copy is not defined here: {first_sentence(result.weights.missing['copying'])}"
+        yield Evidence(source=Source.COPYING, what=_EIGEN, bearing=Bearing.ABSENT, said=said)
+        return
+    score, z, first = float(copying.score[place]), float(copying.z[place]), result.weights_at_step_zero
+    before = None if first is None or first.copying is None else float(first.copying.score[place])
+    least = surely(copying.score.numel(), result.config.alpha)
+    verb = "copy" if z >= least else "write against what it attends to" if z <= -least else "are not seen to copy"
+    at_start = "" if before is None else f", {number(before)} at step 0"
+    yield Evidence(
+        source=Source.COPYING,
+        what=_EIGEN,
+        bearing=_bearing_of_copying(z, least) if main in COPIERS else Bearing.OPEN,
+        said=f"its weights {verb} (eigenvalue score {number(score)}, z {z:.1f}{at_start})",
+        value=score,
+        null=copying.null_mean,
+        z=z,
+        rank=1 + int((copying.score > copying.score[place]).sum()),
+        n_heads=copying.score.numel(),
+        step_0=before,
+    )
+    own, by_chance = float(diagonal.topk[place]), f"{diagonal.chance_topk:.1%} by chance"
+    yield Evidence(
+        source=Source.COPYING,
+        what=f"tokens that raise themselves among the first {diagonal.k}",
+        bearing=Bearing.OPEN,
+        said=f"{own:.0%} of tokens raise themselves into the first {diagonal.k} ({by_chance})",
+        value=own,
+        null=diagonal.chance_topk,
+    )
+
+
+_EIGEN = "eigenvalue copying score"
+
+
+def _copying_in_use(result: Result, place: Head) -> Iterator[Evidence]:
+    """Whether its writes raise the tokens that it attends to more than others of the context (Olsson et al. 2022)."""
+    reading = next((each for each in result.readings if each.stimulus is Stimulus.ONCE and Kind.COPYING in each), None)
+    if reading is None:
+        return
+    measure, first = reading[Kind.COPYING], result.first(reading)
+    score, chance = measure.intervals[place], measure.chance
+    verb = {True: "raises", False: "does not raise", None: "is not seen to raise"}[above(score, chance)]
+    yield Evidence(
+        source=Source.COPYING,
+        what=f"copying score, {reading.title}",
+        bearing=Bearing.OPEN,
+        said=f"in use it {verb} what it attends to (copying score {score:.2f}, {number(chance)} by chance)",
+        value=score.mean,
+        low=score.low,
+        high=score.high,
+        null=chance,
+        rank=int(measure.ranks[place]),
+        n_heads=measure.n_heads,
+        step_0=None if first is None or Kind.COPYING not in first else float(first[Kind.COPYING].intervals.mean[place]),
+    )
+
+
+def _bearing_of_copying(z: float, least: float) -> Bearing:
+    """A head that is called a copier has to copy."""
+    return Bearing.FOR if z >= least else Bearing.AGAINST
+
+
+def surely(n: int, alpha: float) -> float:
+    """Standard deviations beyond which the largest of `n` normal scores lies with a chance of at most `alpha`.
+
+    >>> round(surely(16, 0.05), 2)
+    2.73
+    """
+    return NormalDist().inv_cdf(1 - alpha / n)
+
+
+def composition_items(result: Result, place: Head) -> Iterator[Evidence]:
+    """For each input the earlier head that it reads most surely, and the later head that reads this one most surely.
+
+    Only what is more than chance would give among all those pairs is put into words.
+    """
+    weights, label = result.weights, head(*place).label
+    yield from _not_composed(weights)
+    for name, known in weights.composition.items():
+        for pair in known.strongest(name, n=1, reader=label):
+            said = f"its {_PLURAL[name]} read {pair.writer}"
+            yield _pair_item(result, pair, f"{name} reads {pair.writer}", said, n=place[0] * len(result.heads))
+        for pair in known.strongest(name, n=1, writer=label):
+            said = f"the {_PLURAL[name]} of {pair.reader} read it"
+            yield _pair_item(result, pair, f"{name} of {pair.reader} reads it", said, n=len(result.heads))
+
+
+def _not_composed(weights: Weights) -> Iterator[Evidence]:
+    """The inputs of which no composition is defined, those with one reason together."""
+    reasons = {name: first_sentence(weights.missing[name]) for name in INPUTS if name in weights.missing}
+    for reason in dict.fromkeys(reasons.values()):
+        names = [name for name in INPUTS if reasons.get(name) == reason]
+        inputs = " and ".join(_PLURAL[name] for name in names)
+        said = f"whose output its {inputs} read is not defined here: {reason}"
+        yield Evidence(source=Source.COMPOSITION, what=f"{', '.join(names)} read", bearing=Bearing.ABSENT, said=said)
+
+
+def first_sentence(text: str) -> str:
+    """What is wrong, without what to do about it, and without its stop.
+
+    >>> first_sentence("L0 has no FFN. Ask of another layer.")
+    'L0 has no FFN'
+    """
+    return text.split(". ")[0].rstrip(".")
+
+
+_PLURAL = {"q": "queries", "k": "keys", "v": "values"}
+
+
+def _pair_item(result: Result, pair: Pair, what: str, said: str, *, n: int) -> Evidence:
+    """One pair of heads: how much the later reads the earlier, beside the same earlier head turned at random."""
+    z = pair.z if pair.null_sd > 0 else None  # a head that writes nothing has nothing to be read
+    sure = z is not None and z >= surely(len(INPUTS) * max(n, 1), result.config.alpha)
+    score = f"{pair.kind.upper()}-composition {number(pair.score)}, {number(pair.null_mean)} by chance, z {z or 0:.1f}"
+    return Evidence(
+        source=Source.COMPOSITION,
+        what=what,
+        bearing=Bearing.OPEN,
+        said=f"{said} ({score})" if sure else "",
+        value=pair.score,
+        null=pair.null_mean,
+        z=z,
+    )
+
+
+def behaviour_item(result: Result, place: Head) -> Iterator[Evidence]:
+    """Where its attention goes on the corpus, what it attends to, and where it writes most."""
+    known = result.behaviour
+    if known is None:
+        said = f"what it does on its corpus could not be seen: {first_sentence(str(result.no_behaviour))}"
+        yield Evidence(source=Source.BEHAVIOUR, what="corpus", bearing=Bearing.ABSENT, said=said)
+        return
+    seen = known.seen
+    resting, local = float(seen.position_zero[place]), float(seen.local_share(_LOCAL)[place])
+    attended, at = (
+        " ".join(f'"{token}"' for token in known.tokens(listed, place, 3))
+        for listed in (seen.attended_lift, seen.query_tokens)
+    )
+    yield Evidence(
+        source=Source.BEHAVIOUR,
+        what="share of attention on position 0, corpus",
+        bearing=Bearing.OPEN,
+        said=(
+            f"over {seen.n_queries:,} tokens of its corpus {number(local)} of its attention lies within {_LOCAL} "
+            f"tokens and {number(resting)} on position 0 (even attention {number(seen.even_local_share(_LOCAL))} and "
+            f"{number(seen.even_position_zero)}); it favours {attended}, and writes most at {at}"
+        ),
+        value=resting,
+        null=seen.even_position_zero,
+    )
+
+
+_LOCAL = 8
+"""Tokens that are near."""

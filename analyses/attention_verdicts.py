@@ -1,0 +1,212 @@
+"""A verdict for every head: what it is called, what speaks for and against that, and what ablating it does.
+
+A name takes more than a score on random tokens. A head that was found for a kind (`analyses.attention_result`) is
+*supported* if something is lost without it, after correction over all heads that were ablated, and nothing else that
+was measured speaks against the name; *disputed* if something is lost but its weights or its attention on text speak
+against it; and it has *attention* alone if nothing that can be told is lost, or it was not ablated: a stripe is not yet
+a cause. Heads that rest on position 0 and heads of no kind are described by what they do on a corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from jaxtyping import Bool
+from torch import Tensor
+
+from analyses.attention_circuit_items import behaviour_item, composition_items, copying_items
+from analyses.attention_evidence import Bearing, Evidence, Source
+from analyses.attention_harms import COPY, TEXT
+from analyses.attention_items import attention_item, harm_items, text_item
+from analyses.attention_readings import BY_CONTENT, Kind
+from analyses.attention_result import Result, facts, found, reading_for
+from analyses.attention_words import WORDS
+from interp.controls import Head
+from interp.places import head
+
+
+class Standing(StrEnum):
+    """How well the name of a head is supported."""
+
+    SUPPORTED = "supported"
+    """Found by its attention; something is lost without it; nothing that was measured speaks against it."""
+    DISPUTED = "disputed"
+    """Found, and something is lost without it, but weights or text speak against the name."""
+    ATTENTION = "attention only"
+    """Found by its attention, and nothing that can be told is lost without it, or it was not ablated."""
+    RESTS = "rests"
+    """Attends to position 0, and to nothing that was looked for."""
+    NONE = "no kind"
+    """Attends to nothing that was looked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What is to be said of one head."""
+
+    layer: int
+    head: int
+    kinds: tuple[Kind, ...]
+    """The kinds that its attention was found for, the one it is named after first."""
+    standing: Standing
+    evidence: tuple[Evidence, ...]
+    """All that bears on it, the attention it was found by first."""
+    sentence: str
+    """The verdict with its evidence, in words."""
+    short: str
+    """The same without what the head does on the corpus."""
+
+    @property
+    def label(self) -> str:
+        """As in L1H3."""
+        return head(self.layer, self.head).label
+
+    @property
+    def name(self) -> str | None:
+        """What the head is called; None where it has no name that stands."""
+        return WORDS[self.kinds[0]].name if self.standing is Standing.SUPPORTED else None
+
+    def items(self, source: Source) -> tuple[Evidence, ...]:
+        """The evidence from one source."""
+        return tuple(item for item in self.evidence if item.source is source)
+
+    def item(self, source: Source, what: str = "") -> Evidence | None:
+        """The first item from a source whose description begins with `what`."""
+        return next((item for item in self.items(source) if item.what.startswith(what)), None)
+
+
+def verdicts(result: Result) -> tuple[Verdict, ...]:
+    """One verdict for each head, layer by layer."""
+    masks = {kind: found(result, kind) for kind in WORDS if kind in reading_for(result, kind)}
+    return tuple(_verdict(result, place, _kinds(masks, place)) for place in result.heads)
+
+
+def _kinds(masks: dict[Kind, Bool[Tensor, "layer head"]], place: Head) -> tuple[Kind, ...]:
+    """What a head was found for; a fixed distance of 0 or 1 has a name of its own."""
+    kinds = tuple(kind for kind, mask in masks.items() if bool(mask[place]))
+    near = {Kind.PREVIOUS, Kind.CURRENT} & set(kinds)
+    return tuple(kind for kind in kinds if not (kind is Kind.POSITIONAL and near))
+
+
+def _verdict(result: Result, place: Head, kinds: tuple[Kind, ...]) -> Verdict:
+    main = kinds[0] if kinds else None
+    evidence = tuple(_evidence(result, place, kinds))
+    standing = _standing(main, evidence)
+    opening = _opening(result, main, standing, evidence)
+    return Verdict(
+        layer=place[0],
+        head=place[1],
+        kinds=kinds,
+        standing=standing,
+        evidence=evidence,
+        sentence=_sentence(result, place, opening, evidence),
+        short=_sentence(result, place, opening, [each for each in evidence if each.source is not Source.BEHAVIOUR]),
+    )
+
+
+def _evidence(result: Result, place: Head, kinds: Sequence[Kind]) -> Iterator[Evidence]:
+    main = kinds[0] if kinds else None
+    for kind in kinds:
+        yield attention_item(result, kind, place)
+        on_text = text_item(result, kind, place)
+        if on_text is not None:
+            yield on_text
+    yield from copying_items(result, main, place)
+    yield from composition_items(result, place)
+    yield from behaviour_item(result, place)
+    yield from harm_items(result, main, place)
+
+
+def _standing(main: Kind | None, evidence: Sequence[Evidence]) -> Standing:
+    if main is None:
+        return Standing.NONE
+    if main is Kind.FIRST:
+        return Standing.RESTS
+    if cause_of(evidence) is not Bearing.FOR:
+        return Standing.ATTENTION
+    return Standing.DISPUTED if _doubts(evidence) else Standing.SUPPORTED
+
+
+def cause_of(evidence: Sequence[Evidence]) -> Bearing:
+    """What the ablations say together: for, if one does; against, if all do that bear on it."""
+    bearings = [item.bearing for item in evidence if item.source is Source.ABLATION and item.bears]
+    if Bearing.FOR in bearings:
+        return Bearing.FOR
+    told = [bearing for bearing in bearings if bearing is not Bearing.ABSENT]
+    if not told:
+        return Bearing.ABSENT
+    return Bearing.AGAINST if Bearing.AGAINST in told and Bearing.OPEN not in told else Bearing.OPEN
+
+
+def _doubts(evidence: Sequence[Evidence]) -> list[Evidence]:
+    return [item for item in evidence if item.bearing is Bearing.AGAINST and item.source is not Source.ABLATION]
+
+
+_PARTS = (
+    (Source.ATTENTION, Source.TEXT),
+    (Source.COPYING, Source.COMPOSITION),
+    (Source.BEHAVIOUR,),
+)
+"""What is said in one breath."""
+
+
+def _sentence(result: Result, place: Head, opening: str, evidence: Sequence[Evidence]) -> str:
+    parts = [f"{head(*place).label}: {opening}"]
+    for sources in _PARTS:
+        said = dict.fromkeys(item.said for item in evidence if item.source in sources and item.said)
+        if said:
+            parts.append("; ".join(said))
+    parts.append(f"{_ablated(evidence)} ({facts(result, result.headline.n_sequences, 'sequences')})")
+    return ". ".join(part[0].upper() + part[1:] for part in parts) + "."
+
+
+def _opening(result: Result, main: Kind | None, standing: Standing, evidence: Sequence[Evidence]) -> str:
+    if main is None:
+        lost = _served(evidence)
+        return "attends to nothing that was looked for" + (f", yet {lost} on it" if lost else "")
+    words = WORDS[main]
+    match standing:
+        case Standing.SUPPORTED:
+            return words.name
+        case Standing.DISPUTED:
+            doubts = " and ".join(_DOUBTS[item.source] for item in _doubts(evidence))
+            return f"{words.attends}, and {_served(evidence)} on it, but {doubts}"
+        case Standing.ATTENTION:
+            return f"{words.attends}; {_no_cause(result, main, evidence)}: a stripe is not yet a cause"
+        case _:
+            return words.attends
+
+
+_DOUBTS = {
+    Source.TEXT: "on held-out text it does not attend so",
+    Source.COPYING: "its weights do not copy",
+    Source.COMPOSITION: "it reads no earlier head",
+}
+
+
+def _served(evidence: Sequence[Evidence]) -> str:
+    """What rests on the head, as it is lost without it; nothing if nothing is."""
+    lost = {
+        item.what.split(",")[0] for item in evidence if item.source is Source.ABLATION and item.bearing is Bearing.FOR
+    }
+    named = [name for outcome, name in ((COPY, "copying"), (TEXT, "text")) if outcome in lost]
+    return f"{' and '.join(named)} {'rests' if len(named) == 1 else 'rest'}" if named else ""
+
+
+def _no_cause(result: Result, main: Kind, evidence: Sequence[Evidence]) -> str:
+    nats = f"{result.config.floor:g} nats{' of copying' if main in BY_CONTENT else ''}"
+    return {
+        Bearing.AGAINST: f"ablating it costs less than {nats}",
+        Bearing.OPEN: f"that ablating it costs {nats} or more is not shown",
+        Bearing.ABSENT: "it was not ablated",
+    }[cause_of(evidence)]
+
+
+def _ablated(evidence: Sequence[Evidence]) -> str:
+    """The ablations in one clause."""
+    items = [item for item in evidence if item.source is Source.ABLATION]
+    if items[0].bearing is Bearing.ABSENT:
+        return items[0].said
+    return f"ablating it alone costs {' and '.join(item.said for item in items)}"

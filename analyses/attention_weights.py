@@ -1,0 +1,77 @@
+"""What the weights of every head say: does it copy what it attends to, and whose output does it read?
+
+The OV circuit is judged twice: by its eigenvalues, and by where each token's own logit stands among all that attending
+to the token raises (`interp.circuits`). Which earlier head's output a head reads with its queries, keys and values is
+told by composition scores beside those of the same writer turned at random (`interp.composition`). What is not defined
+for a model is left out, with the reason in words.
+
+What it does not show: that a path is used. Weights say what a head would do with what it got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+
+from interp.circuits import CopyingScores, DiagonalTest, copying_scores, diagonal_test
+from interp.composition import Composition, Null, composition
+from interp.stimuli import ordinary_ids
+from model.errors import InputError, NotAdditiveError
+
+if TYPE_CHECKING:
+    from model.lab import Lab
+
+INPUTS = ("q", "k", "v")
+"""What a head reads with: queries, keys, values."""
+
+MOST_TOKENS = 2048
+"""Attended tokens that the diagonal test tries in a large vocabulary."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """What the weights of one checkpoint's heads say."""
+
+    copying: CopyingScores | None
+    """Eigenvalue copying score of every head; None where `missing` says why."""
+    diagonal: DiagonalTest | None
+    """Where each token's own logit stands; None where `missing` says why."""
+    composition: dict[str, Composition]
+    """Composition scores by input, one of INPUTS; without those that `missing` says why."""
+    missing: dict[str, str]
+    """"copying", "q", "k" or "v", and why it is not defined for this model, in a sentence."""
+
+
+def read_weights(lab: Lab, *, seed: int) -> Weights:
+    """Read what is defined for this model; `seed` draws the nulls, and the tokens of a large vocabulary."""
+    missing: dict[str, str] = {}
+
+    def asked(name: str, question: Callable[[], T]) -> T | None:
+        try:
+            return question()
+        except (NotAdditiveError, InputError) as error:
+            missing[name] = str(error)
+            return None
+
+    found = {
+        name: asked(name, lambda name=name: composition(lab.gpt, kinds=(name,), null=Null.ROTATION, seed=seed))
+        for name in INPUTS
+    }
+    return Weights(
+        copying=asked("copying", lambda: copying_scores(lab.gpt, seed=seed)),
+        diagonal=asked("copying", lambda: diagonal_test(lab.gpt, tokens=_attended(lab, seed))),
+        composition={name: each for name, each in found.items() if each is not None},
+        missing=missing,
+    )
+
+
+def _attended(lab: Lab, seed: int) -> torch.Tensor:
+    """Every token that stands for text, or as many as `MOST_TOKENS`, drawn."""
+    ids = ordinary_ids(lab.tokenizer)
+    order = torch.randperm(len(ids), generator=torch.Generator().manual_seed(seed))
+    return ids[order[:MOST_TOKENS]].sort().values
