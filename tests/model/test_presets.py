@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from model.config import Norm, NormKind, Positions
+from model.config import FFNKind, Norm, NormKind, Positions
 from model.errors import UnknownNameError
-from model.presets import PRESETS, demo, demo_post, get_preset, gpt2_small, tiny
-from model.settings import from_plain, to_plain
+from model.presets import PRESETS, demo, demo_post, get_preset, gpt2_small, induction, tiny
+from model.settings import from_plain, to_plain, with_settings
 from model.training import RunConfig
 from model.training.corpus import build_tokenizer
 
@@ -19,7 +19,7 @@ def test_every_preset_is_complete_and_survives_plain_data(name: str) -> None:
     assert from_plain(RunConfig, to_plain(get_preset(name))) == get_preset(name)
 
 
-@pytest.mark.parametrize("name", ["tiny", "demo", "demo_post"])
+@pytest.mark.parametrize("name", ["tiny", "demo", "demo_post", "induction"])
 def test_model_and_tokenizer_agree_on_the_vocabulary(name: str) -> None:
     run = get_preset(name)
     assert run.model.d_vocab == build_tokenizer(run.data).d_vocab
@@ -44,6 +44,17 @@ def test_the_demo_can_show_induction() -> None:
     assert any(source.name == "repeats" for source in run.data.parsed_sources)
     assert run.copy_period is not None
     assert run.copy_period > run.data.max_period
+
+
+def test_the_induction_run_holds_what_its_page_says() -> None:
+    run = induction()
+    assert (run.model.n_layers, run.model.ffn, run.model.d_vocab) == (2, FFNKind.NONE, 64)
+    assert [source.name for source in run.data.parsed_sources] == ["repeats"]
+    assert run.copy_period is not None
+    assert run.copy_period > run.data.max_period
+    variants = ["model.n_layers=1"], ["model.n_layers=1", "model.smeared_keys=true"]
+    distance = ["model.n_layers=1", "data.min_period=16", "data.max_period=16"]
+    assert all(with_settings(run, changes) != run for changes in (*variants, distance))
 
 
 def test_an_unknown_preset_lists_those_that_exist() -> None:
