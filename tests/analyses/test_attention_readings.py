@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from analyses.attention_kinds import functions_on
 from analyses.attention_readings import Kind, Measure, Reading, read
 from analyses.attention_stimuli import Sequences, Stimulus, choose_periods, decisive, sequences_for
 from analyses.records import decode, encode, same
@@ -85,11 +86,26 @@ def test_chance_is_that_of_the_rows_that_are_scored() -> None:
     assert found[Kind.ENTROPY].chance == pytest.approx(1, abs=1e-15)
     assert found[Kind.DISTANCE].chance == pytest.approx(sum(row / 2 for row in range(1, 9)) / 8, abs=1e-15)
     assert Kind.LOCAL not in found  # no row has a key that is far
-    text = Sequences(stimulus=Stimulus.TEXT, tokens=torch.tensor([[9, 1, 2, 1, 1], [9, 1, 1, 2, 3]]), bos=9)
+    rows = torch.tensor([[9, 1, 2, 1, 1], [9, 1, 1, 2, 3], [9, 1, 2, 3, 4]])
+    text = Sequences(stimulus=Stimulus.TEXT, tokens=rows, bos=9)
     found = read(gpt, text, n_resamples=100, level=0.95, seed=0)
-    # the first has targets in row 3 (one of 4 keys) and row 4 (two of 5), the second in row 2 (one of 3)
+    # targets: in the first, row 3 (one of 4 keys) and row 4 (two of 5); in the second, row 2 (one of 3); then none
     assert found[Kind.DUPLICATE].chance == pytest.approx(((1 / 4 + 2 / 5) / 2 + 1 / 3) / 2, abs=1e-15)
-    assert found[Kind.COPYING].chance == pytest.approx(((2 / 2 - 1) + (2 / 3 - 1)) / 2, abs=1e-15)
+    assert found[Kind.DUPLICATE].intervals.n == 2
+    assert found[Kind.COPYING].chance == pytest.approx(((2 / 2 - 1) + (2 / 3 - 1) + (2 / 4 - 1)) / 3, abs=1e-15)
+
+
+def test_resting_on_position_0_is_no_fixed_distance() -> None:
+    """Nor local, nor far, by definition; at each row it is another distance."""
+    for n_pos in (9, 20, 31):
+        tokens = torch.arange(n_pos)[None]
+        rests = torch.zeros(1, 1, n_pos, n_pos)
+        rests[..., 0] = 1
+        functions = functions_on(Sequences(stimulus=Stimulus.TEXT, tokens=tokens, bos=0))
+        assert (functions["positional"](rests, tokens) == 0).all()
+        assert functions["positional"](rests, tokens).shape == (1, 1, n_pos // 2 + 1)
+        assert functions["local"](rests, tokens).nan_to_num().eq(0).all()
+        assert functions["far"](rests, tokens).nan_to_num().eq(0).all()
 
 
 def test_the_planted_induction_head_matches_prefixes_and_is_bound_to_no_distance(readings: list[Reading]) -> None:
@@ -97,7 +113,17 @@ def test_the_planted_induction_head_matches_prefixes_and_is_bound_to_no_distance
     assert (four.period, four.n_copies, four.n_pos) == (11, 4, 45)
     assert float(four[Kind.PREFIX_MATCHING].intervals.mean[INDUCTION_HEAD]) == pytest.approx(1, abs=1e-4)
     assert int(four[Kind.PREFIX_MATCHING].ranks[INDUCTION_HEAD]) == 1
+    assert float(control[Kind.MATCH].intervals.mean[INDUCTION_HEAD]) == pytest.approx(1, abs=1e-3)
     assert float(control[Kind.POSITIONAL].intervals.mean[INDUCTION_HEAD]) < 0.35
+
+
+def test_the_planted_induction_head_copies_what_it_attends_to_on_text(readings: list[Reading]) -> None:
+    """More than it would if it attended evenly; a head that writes nothing would do as well then."""
+    copying = of(readings, Stimulus.TEXT)[Kind.COPYING]
+    assert copying.permuted is not None
+    assert int(copying.ranks[INDUCTION_HEAD]) == 1
+    assert float(copying.intervals.mean[INDUCTION_HEAD] - copying.permuted[INDUCTION_HEAD]) > 0.2
+    assert float(copying.permuted[EVEN_HEAD]) == pytest.approx(copying.chance, abs=1e-5)
 
 
 def test_the_planted_previous_token_head_is_positional_one_back_and_local(readings: list[Reading]) -> None:

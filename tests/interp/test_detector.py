@@ -165,7 +165,7 @@ def test_the_planted_heads_are_detected_and_theirs_counts_rows_without_a_target_
 
 
 def test_several_sequences_are_the_mean_of_each_with_every_keyword_in_force(tiny: GPT) -> None:
-    tokens = repeated_tokens(3, 8, 50, seed=1)
+    tokens = torch.cat([repeated_tokens(2, 8, 50, seed=1), repeated_tokens(2, 4, 50, n_copies=4, seed=1)])
     asked: dict[str, Any] = {"exclude_bos": True, "exclude_current_token": True, "error_measure": "abs"}
     alone = torch.stack([detect_heads(tiny, row, "duplicate_token_head", **asked) for row in tokens])
     together = detect_heads(tiny, tokens, "duplicate_token_head", **asked)
