@@ -75,7 +75,11 @@ def induction() -> RunConfig:
     """
     return RunConfig(
         model=GPTConfig(
-            **{"n_layers": 2, "n_heads": 4, "d_model": 64, "n_ctx": 48, "d_vocab": 64},
+            n_layers=2,
+            n_heads=4,
+            d_model=64,
+            n_ctx=48,
+            d_vocab=64,
             ffn=FFNKind.NONE,
             init=Init.XAVIER,
             embed_std=0.1,
