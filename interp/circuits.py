@@ -6,7 +6,8 @@ with ln1's gain folded into W_V and the final norm's into W_U (`interp.folding`)
 
 * Eigenvalue copying score: Re(sum of eigenvalues) / sum of |eigenvalues| of OV_full, from the d_head x d_head matrix
   W_O W_U W_E W_V. From -1 to 1; near 1: the attended token's own logit is raised, on the whole. Beside it random
-  Gaussian heads of the same shapes between the same W_E and W_U (mean 0).
+  Gaussian heads of the same shapes between the same W_E and W_U (mean 0): where embeddings share a large direction,
+  their spread is wide, and the score of one head says little until it is taken out (`without=embedding_mean(gpt)`).
 * Diagonal test: for each attended token the rank of its own logit among all, streamed over the vocabulary. Eigenvectors
   are not orthogonal, so positive eigenvalues alone do not prove copying of every token; the ranks do.
 
@@ -26,6 +27,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.common_directions import orthonormal, outside, removal_note
 from interp.folding import FoldedHeads, folded_heads, folded_read, folded_unembed, folded_write
 from interp.places import Place, PlaceKind, resolve_places
 from model.errors import InputError
@@ -72,12 +74,15 @@ class CopyingScores:
 
 
 @torch.no_grad()
-def copying_scores(gpt: GPT, *, embed: Tensor | None = None, n_null: int = 256, seed: int = 0) -> CopyingScores:
+def copying_scores(
+    gpt: GPT, *, embed: Tensor | None = None, without: Tensor | None = None, n_null: int = 256, seed: int = 0
+) -> CopyingScores:
     """The eigenvalue copying score of every head.
 
     Args:
         gpt: a model with an additive stream.
         embed: [d_vocab, d_model], what stands for each token in the stream that heads read; by default W_E.
+        without: [direction, d_model], taken out of what is read and written, such as `embedding_mean(gpt)`.
         n_null: random heads to draw.
         seed: names the draw.
 
@@ -89,7 +94,8 @@ def copying_scores(gpt: GPT, *, embed: Tensor | None = None, n_null: int = 256, 
     if n_null < 2:
         raise InputError(f"n_null={n_null} random heads have no spread; draw at least 2.")
     heads = folded_heads(gpt)
-    back = folded_unembed(gpt) @ token_table(gpt, embed)
+    basis = orthonormal(gpt.config, without).to(gpt.device)
+    back = outside(folded_unembed(gpt).mT, basis).mT @ outside(token_table(gpt, embed), basis)
     null = torch.cat(
         [
             _copying(*random, back)
@@ -103,7 +109,7 @@ def copying_scores(gpt: GPT, *, embed: Tensor | None = None, n_null: int = 256, 
         null_sd=float(null.square().mean().sqrt()),
         n_null=n_null,
         seed=seed,
-        note=token_note(heads, embed),
+        note=token_note(heads, embed) + removal_note(len(basis)),
     )
 
 

@@ -38,6 +38,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.circuits import named_head
+from interp.common_directions import embedding_mean, orthonormal, removal_note, top_directions
 from interp.composition_algebra import (
     HeadWeights,
     Kind,
@@ -58,7 +59,21 @@ from model.errors import InputError, UnknownNameError
 from model.settings import as_enum
 
 if TYPE_CHECKING:
+    from model.config import GPTConfig
     from model.gpt import GPT
+
+__all__ = [
+    "ComponentComposition",
+    "Composition",
+    "Kind",
+    "Null",
+    "Over",
+    "Pair",
+    "component_composition",
+    "composition",
+    "embedding_mean",
+    "top_directions",
+]
 
 Pairs = Float[Tensor, "kind writer_layer writer_head reader_layer reader_head"]
 OfKind = Float[Tensor, "writer_layer writer_head reader_layer reader_head"]
@@ -297,18 +312,6 @@ def component_composition(
     )
 
 
-def embedding_mean(gpt: GPT) -> Float[Tensor, "one d_model"]:
-    """The direction of the mean token embedding, every token of the vocabulary counted once."""
-    return gpt.W_E.double().mean(0, keepdim=True)
-
-
-def top_directions(gpt: GPT, n: int = 1) -> Float[Tensor, "direction d_model"]:
-    """The `n` directions along which token embeddings are largest, their mean not taken off."""
-    table = gpt.W_E.double()
-    _, vectors = torch.linalg.eigh(table.mT @ table)
-    return vectors.mT.flip(0)[:n]
-
-
 # --- pairs ------------------------------------------------------------------------------------------------------------
 
 
@@ -331,23 +334,13 @@ def _plan(
         kinds=asked,
         offsets=resolve_offsets(config, offsets),
         over=as_enum(Over, over, "over"),
-        basis=_basis(gpt, without),
+        basis=orthonormal(config, without, _unread(config)).to(gpt.device),
     )
 
 
-def _basis(gpt: GPT, without: Tensor | None) -> Float[Tensor, "direction d_model"]:
-    """Orthonormal directions to take out: those given, and the mean of the stream where nothing reads it."""
-    d_model = gpt.config.d_model
-    taken = [torch.ones(1, d_model, dtype=torch.float64)] if reads_are_centred(gpt.config) else []
-    if without is not None:
-        if without.ndim != 2 or without.shape[1] != d_model or not without.isfinite().all():
-            raise InputError(
-                f"without={list(without.shape)} are no directions of the stream; give finite rows of {d_model} numbers."
-            )
-        taken.append(without.detach().double().cpu())
-    directions = torch.cat([torch.zeros(0, d_model, dtype=torch.float64), *taken])
-    _, sizes, basis = torch.linalg.svd(directions, full_matrices=False)
-    return basis[sizes > 1e-10 * sizes.max()].to(gpt.device) if len(sizes) else basis.to(gpt.device)
+def _unread(config: GPTConfig) -> Float[Tensor, "direction d_model"] | None:
+    """The direction that no reader reads: the mean of the stream, where all of them are LayerNorms."""
+    return torch.ones(1, config.d_model) if reads_are_centred(config) else None
 
 
 def _all_pairs(heads: FoldedHeads, plan: Plan) -> tuple[Pairs, Tensor, Tensor]:
@@ -384,10 +377,7 @@ def _note(heads: FoldedHeads, plan: Plan) -> str:
         said.append(
             f"Q and K: {plan.over} over {len(plan.offsets)} offsets {plan.offsets[0]}..{plan.offsets[-1]}{spaced}."
         )
-    n_taken = len(plan.basis) - reads_are_centred(plan.config)
-    if n_taken:
-        said.append(f"{n_taken} direction{'s' if n_taken > 1 else ''} taken out of what is written and what is read.")
-    return " ".join(said)
+    return " ".join(said) + removal_note(len(plan.basis) - reads_are_centred(plan.config))
 
 
 # --- nulls ------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.common_directions import outside
 from interp.offsets import turned_grams
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def writers_of(
     W_V: Float[Tensor, "writer d_model d_head"], W_O: Float[Tensor, "writer d_head d_model"], plan: Plan
 ) -> Float[Tensor, "writer rank d_model"]:
     """What heads write, up to a rotation of what they read, of norm 1 (0 where a head writes nothing)."""
-    written = torch.linalg.qr(W_V).R @ _outside(W_O, plan.basis)
+    written = torch.linalg.qr(W_V).R @ outside(W_O, plan.basis)
     norms = written.norm(dim=(-2, -1), keepdim=True)
     return torch.where(norms > 0, written / norms, 0.0)
 
@@ -91,7 +92,7 @@ def readers_of(kind: Kind, layer: HeadWeights, plan: Plan) -> Readers:
             reads, grams = layer.W_K, turned_grams(layer.W_Q.mT @ layer.W_Q, offsets, plan.config)
         case Kind.V:
             reads, grams = layer.W_V, (layer.W_O @ layer.W_O.mT)[:, None]
-    X = _outside(reads.mT, plan.basis).mT
+    X = outside(reads.mT, plan.basis).mT
     sizes = torch.einsum("hxy,hoxy->ho", X.mT @ X, grams)[..., None, None]
     shared = 1 if kind is Kind.Q else layer.n_sharing
     return Readers(X=X[::shared], G=torch.where(sizes > 0, grams / sizes, 0.0))
@@ -165,10 +166,3 @@ def rotation_moments(
     variance = 2 * (writers[:, None] - 1 / n) * (readers - 1 / n) / ((n - 1) * (n + 2))
     variance = variance.clamp_min(0)
     return n**-0.5 * (1 - variance * n**2 / 8), variance.sqrt() * n**0.5 / 2
-
-
-def _outside(
-    vectors: Float[Tensor, "*axes d_model"], basis: Float[Tensor, "direction d_model"]
-) -> Float[Tensor, "*axes d_model"]:
-    """Rows without their components along orthonormal directions."""
-    return vectors - (vectors @ basis.mT) @ basis

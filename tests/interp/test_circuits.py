@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from interp.circuits import copying_scores, diagonal_test, named_head, named_heads, token_ov
-from interp.composition import composition
+from interp.composition import composition, embedding_mean
 from model import GPT, GPTConfig
 from model.errors import InputError, NotAdditiveError, UnknownNameError
 from tests import planted
@@ -143,3 +143,13 @@ def test_circuits_of_a_model_in_half_precision_are_those_of_its_weights_in_fp64(
     exact = copy.deepcopy(gpt).double()
     for ask in (lambda gpt: copying_scores(gpt).score, lambda gpt: composition(gpt).scores):
         torch.testing.assert_close(ask(gpt), ask(exact), rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+def test_a_direction_that_all_embeddings_share_widens_the_null_until_it_is_taken_out() -> None:
+    gpt = GPT(GPTConfig(n_layers=1, n_heads=4, d_model=64, n_ctx=8, d_vocab=200))
+    with torch.no_grad():
+        gpt.embed.weight.add_(0.5)
+    wide, narrow = copying_scores(gpt), copying_scores(gpt, without=embedding_mean(gpt))
+    assert wide.null_sd > 0.3 > 0.15 > narrow.null_sd
+    assert "1 direction taken out" in narrow.note
+    assert "taken out" not in wide.note
