@@ -14,9 +14,11 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from analyses.attention_readings import SHARES, Kind, Reading
-from analyses.attention_result import Result, found
-from analyses.figures import CATEGORIES, INK, QUIET, SEQUENTIAL, caption, index_axis, sequential
+from analyses.attention_panels import composition_panel, head_panels
+from analyses.attention_readings import Kind, Reading
+from analyses.attention_result import Result, found, reading_for
+from analyses.attention_words import WORDS
+from analyses.figures import CATEGORIES, INK, SEQUENTIAL, caption, index_axis, sequential
 from interp.places import head
 from interp.stats import Interval
 
@@ -25,6 +27,7 @@ _ROWS = {
     Kind.DUPLICATE: "duplicate",
     Kind.INDUCTION: "induction",
     Kind.CURRENT: "current token",
+    Kind.POSITIONAL: "one distance",
     Kind.FIRST: "position 0",
     Kind.ENTROPY: "focus",
 }
@@ -37,9 +40,10 @@ _READABLE = 14
 
 def draw(result: Result) -> Any:
     """The whole figure."""
-    below = alt.hconcat(_pattern(result), _ranking(result), spacing=48).resolve_scale(color="independent")
+    read = composition_panel(result)
+    below = alt.hconcat(_pattern(result), *([] if read is None else [read]), spacing=48)
     return (
-        alt.vconcat(_matrices(result), below, spacing=28)
+        alt.vconcat(_matrices(result), head_panels(result), below.resolve_scale(color="independent"), spacing=28)
         .resolve_scale(color="independent")
         .properties(title=alt.TitleParams(_title(result), subtitle=_subtitle(result)))
     )
@@ -54,8 +58,7 @@ def matrix_rows(result: Result) -> pd.DataFrame:
         row
         for title, reading in columns
         for kind in _ROWS
-        if kind in reading
-        for row in _cells(result, reading, kind, title)
+        for row in (_cells(result, reading, kind, title) if kind in reading else _no_cells(result, kind, title))
     ]
     return pd.DataFrame(rows)
 
@@ -68,7 +71,7 @@ def _columns(result: Result) -> list[Reading]:
 
 def _cells(result: Result, reading: Reading, kind: Kind, title: str) -> list[dict[str, Any]]:
     measure, focus = reading[kind], kind is Kind.ENTROPY
-    outlined = found(result, kind) if reading is result.headline and kind in SHARES else None
+    outlined = found(result, kind) if kind in WORDS and reading is reading_for(result, kind) else None
     n_layers, n_heads = measure.intervals.mean.shape
     return [
         {
@@ -80,6 +83,17 @@ def _cells(result: Result, reading: Reading, kind: Kind, title: str) -> list[dic
         for layer in range(n_layers)
         for index in range(n_heads)
         for cell in [measure.intervals[layer, index]]
+    ]  # fmt: skip
+
+
+def _no_cells(result: Result, kind: Kind, title: str) -> list[dict[str, Any]]:
+    """An empty matrix where a kind was not measured: facets are laid out by what they hold."""
+    return [
+        {
+            "reading": title, "kind": _ROWS[kind], "layer": layer, "head": index, "name": head(layer, index).label,
+            "value": None, "interval": "not measured", "chance": None, "found": False,
+        }
+        for layer, index in result.heads
     ]  # fmt: skip
 
 
@@ -202,57 +216,8 @@ def _boxes(cells: list[tuple[int, int, int]]) -> pd.DataFrame:
     return pd.DataFrame(edges, columns=["left", "right", "top", "bottom"])
 
 
-def _ranking(result: Result) -> Any:
-    """The twelve highest induction scores with their intervals; open dots are step 0, the line is chance."""
-    rows = _ranked(result)
-    order = alt.Y(
-        "name:N", sort=rows["name"].tolist(), title=None, axis=alt.Axis(ticks=False, domain=False, labelPadding=9)
-    )
-    x = alt.X("mean:Q", title="induction score", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(tickCount=5))
-    base = alt.Chart(rows).encode(y=order)
-    parts = [
-        alt.Chart(pd.DataFrame({"chance": [result.headline[Kind.INDUCTION].chance]}))
-        .mark_rule(strokeDash=[3, 3], color=QUIET)
-        .encode(x="chance:Q"),
-        base.mark_rule(strokeWidth=2, color=CATEGORIES[0]).encode(x=alt.X("low:Q"), x2="high:Q"),
-        base.mark_point(filled=True, size=46, color=CATEGORIES[0], opacity=1).encode(
-            x=x, tooltip=["name:N", alt.Tooltip("interval:N", title=f"mean, {result.config.level:.0%} interval")]
-        ),
-    ]
-    if result.at_step_zero is not None:
-        parts.append(base.mark_point(filled=False, size=40, color=QUIET).encode(x="step_0:Q"))
-    return alt.layer(*parts).properties(
-        width=230,
-        height=alt.Step(18),
-        title=alt.TitleParams(
-            f"Induction score, {result.headline.title}",
-            subtitle=f"{result.config.level:.0%} intervals; dashed: chance"
-            + ("; open: step 0" if result.at_step_zero is not None else ""),
-            fontSize=12,
-        ),
-    )
-
-
-def _ranked(result: Result) -> pd.DataFrame:
-    measure = result.headline[Kind.INDUCTION]
-    n_heads = measure.intervals.mean.shape[1]
-    first = result.headline_at_step_zero
-    top = measure.intervals.mean.flatten().argsort(descending=True)[:12].tolist()
-    rows = []
-    for layer, index in (divmod(place, n_heads) for place in top):
-        cell = measure.intervals[layer, index]
-        rows.append(
-            {
-                "name": head(layer, index).label, "mean": cell.mean, "low": cell.low, "high": cell.high,
-                "interval": f"{cell:.3f}",
-                "step_0": None if first is None else float(first[Kind.INDUCTION].intervals.mean[layer, index]),
-            }
-        )  # fmt: skip
-    return pd.DataFrame(rows)
-
-
 def _title(result: Result) -> str:
-    return f"Where the heads of {result.run} attend at step {result.step:,}"
+    return f"What the heads of {result.run} attend to, read and write at step {result.step:,}"
 
 
 def _subtitle(result: Result) -> list[str]:
@@ -262,7 +227,7 @@ def _subtitle(result: Result) -> list[str]:
         tokens_seen=f"{result.tokens_seen:,}",
         interval=f"{result.config.level:.0%} bootstrap over sequences",
     )
-    decides = f"Period {result.headline.period} decides, and outlined heads count as found there"
+    decides = f"Period {result.headline.period} decides; outlined heads were found for that kind"
     n_columns = len(_columns(result)) + (result.at_step_zero is not None)
     readable = _cell_side(n_columns, result.headline[Kind.INDUCTION].intervals.mean.shape[1]) >= _READABLE
     numbers = "Numbers are per cent of attention. " if readable else ""

@@ -13,9 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from jaxtyping import Bool
-from torch import Tensor
-
 from analyses.attention_circuit_items import behaviour_item, composition_items, copying_items
 from analyses.attention_evidence import Bearing, Evidence, Source
 from analyses.attention_harms import COPY, TEXT
@@ -80,14 +77,8 @@ class Verdict:
 def verdicts(result: Result) -> tuple[Verdict, ...]:
     """One verdict for each head, layer by layer."""
     masks = {kind: found(result, kind) for kind in WORDS if kind in reading_for(result, kind)}
-    return tuple(_verdict(result, place, _kinds(masks, place)) for place in result.heads)
-
-
-def _kinds(masks: dict[Kind, Bool[Tensor, "layer head"]], place: Head) -> tuple[Kind, ...]:
-    """What a head was found for; a fixed distance of 0 or 1 has a name of its own."""
-    kinds = tuple(kind for kind, mask in masks.items() if bool(mask[place]))
-    near = {Kind.PREVIOUS, Kind.CURRENT} & set(kinds)
-    return tuple(kind for kind in kinds if not (kind is Kind.POSITIONAL and near))
+    kinds = (tuple(kind for kind, mask in masks.items() if bool(mask[place])) for place in result.heads)
+    return tuple(_verdict(result, place, own) for place, own in zip(result.heads, kinds, strict=True))
 
 
 def _verdict(result: Result, place: Head, kinds: tuple[Kind, ...]) -> Verdict:
