@@ -115,7 +115,9 @@ def signed_attention(
     Raises:
         NotAdditiveError: the stream of this model is not a sum.
         InputError: dropout is on, there is no such layer, or a target is not a token.
+        ConfigError: `against` is neither of the two.
     """
+    against = as_enum(Against, against, "against")
     gpt.config.require_additive_stream(SIGNED)
     require_deterministic(gpt)
     attention = attention_at(gpt, layer)
@@ -176,7 +178,14 @@ def own_values(
 ) -> Float[Tensor, "batch key head d_head"]:
     """Each query head's values without b_V, from those of `hook_v`; heads that share a value each get it."""
     n_sharing = attention.n_heads // attention.n_kv_heads
-    return values.repeat_interleave(n_sharing, dim=2) - value_bias(attention)
+    return without_value_bias(attention, values.repeat_interleave(n_sharing, dim=2) if n_sharing > 1 else values)
+
+
+def without_value_bias(
+    attention: Attention, moved: Float[Tensor, "batch pos head d_head"]
+) -> Float[Tensor, "batch pos head d_head"]:
+    """Values, or a z, which is a mean of values, less b_V."""
+    return moved if attention.v_proj.bias is None else moved - value_bias(attention)
 
 
 def value_bias(attention: Attention) -> Float[Tensor, "head d_head"]:
@@ -197,7 +206,7 @@ def stream_direction(
     gpt: GPT,
     layer: int,
     targets: Int[Tensor, "batch pos"],
-    against: Against | str,
+    against: Against,
     scales: dict[str, Float[Tensor, "batch pos one"]],
 ) -> Float[Tensor, "batch pos d_model"]:
     """What one unit of a layer's heads' result, in each dimension, adds to the logit of each target.
@@ -206,7 +215,7 @@ def stream_direction(
     """
     exact = torch.promote_types(gpt.dtype, torch.float32)
     towards = gpt.unembed.weight[targets].to(exact)
-    if as_enum(Against, against, "against") is Against.MEAN:
+    if against is Against.MEAN:
         towards = towards - gpt.unembed.weight.to(exact).mean(0)
     if gpt.ln_final is not None:
         towards = before_norm(gpt.ln_final, scales[str(Tap.LN_FINAL_SCALE.at())], towards)

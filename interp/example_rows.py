@@ -162,7 +162,7 @@ def _read(gpt: GPT, batch: list[_Example], rows: ExampleRows) -> None:
 
 @dataclass
 class _Reader:
-    """Picks one row of one head's pattern, the values, and the scales held, for each example of one layer in a batch."""
+    """Picks a row of a head's pattern, the values, and the scales held, for each example of one layer in a batch."""
 
     gpt: GPT
     layer: int

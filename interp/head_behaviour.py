@@ -30,7 +30,7 @@ from interp.distances import (
     median_distances,
 )
 from interp.head_examples import Examples, decile_examples, random_examples, top_examples
-from interp.head_stream import HeadStream, empty_stream, merged_streams, stream_windows
+from interp.head_stream import ENTROPY_EVERY, HeadStream, empty_stream, merged_streams, stream_windows
 from interp.head_tokens import (
     TokenList,
     attended_tokens,
@@ -88,10 +88,10 @@ class HeadBehaviour:
 
     mean_distance: Float[Tensor, "layer head"]
     entropy: Float[Tensor, "layer head"]
-    """Mean over queries, in nats."""
+    """Mean over queries at positions 3, 7, 11, ..., in nats; NaN where windows are shorter."""
 
     even_entropy: float
-    """The most it could be: that of even attention."""
+    """The most it could be: that of even attention at the same queries."""
 
     query_tokens: TokenList
     """Tokens at which each head writes most."""
@@ -138,7 +138,7 @@ def behaviour_of(
     n_random: int = 8,
     n_listed: int = 10,
     seed: int = 0,
-    batch_size: int = 32,
+    batch_size: int = 64,
     progress: Callable[[int, int], None] | None = None,
 ) -> HeadBehaviour:
     """Stream a corpus through every head of a model.
@@ -173,6 +173,7 @@ def finished(stream: HeadStream, windows: Windows, *, n_random: int = 8, n_liste
     weighted = stream.distance_weighted.sum(-1) + stream.position_zero_weighted
     even = even_distances(stream.n_queries_at)
     visible = torch.arange(1, len(even) + 1)
+    some = slice(ENTROPY_EVERY - 1, None, ENTROPY_EVERY)
     return HeadBehaviour(
         n_queries=n,
         n_windows=len(windows),
@@ -187,8 +188,10 @@ def finished(stream: HeadStream, windows: Windows, *, n_random: int = 8, n_liste
         distance_edges=distance_edges(len(even)),
         median_distance=median_distances(stream.distance).float(),
         mean_distance=mean_distances(stream.distance).float(),
-        entropy=(stream.entropy / n).float(),
-        even_entropy=float((stream.n_queries_at * visible.double().log()).sum() / n),
+        entropy=(stream.entropy / stream.n_queries_at[some].sum()).float(),
+        even_entropy=float(
+            (stream.n_queries_at * visible.double().log())[some].sum() / stream.n_queries_at[some].sum()
+        ),
         query_tokens=query_tokens(stream, n_listed),
         attended=attended_tokens(stream, n_listed),
         attended_weighted=attended_tokens_weighted(stream, n_listed),

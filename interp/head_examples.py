@@ -5,9 +5,9 @@ at its extremes need not be what it does. So beside the exact top stand
 
 * deciles: one query from each tenth of the distribution of how much the head writes. It is drawn from the random
   sample of `interp.position_sample`, and its rank, the share of queries at which the head writes less, is bounded
-  exactly by the histogram of all queries (`rank_low`, `rank_high`: the edges of its bin, 1.6% wide at most) and estimated
-  inside the bin by the sample's order there. Where a bin holds more than a tenth of the queries, its examples' tenths
-  are estimates, with a standard error of at most 0.5 share / sqrt(sampled queries in the bin).
+  exactly by the histogram of all queries (`rank_low`, `rank_high`: the edges of its bin, 1.6% wide at most) and
+  estimated inside the bin by the sample's order there, with a standard error of at most half the bin's share over the
+  square root of how many sampled queries it holds.
 * random: the first queries of the sample, uniform over the corpus, the same for all heads.
 
 Which queries are sampled depends on the seed and corpus offsets alone, so any split of the corpus gives the same.

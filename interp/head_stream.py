@@ -27,12 +27,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.attention_bases import lengths_written, output_factors, own_values, value_bias
+from interp.attention_bases import lengths_written, output_factors, own_values, without_value_bias
 from interp.distances import distance_sums, even_received
 from interp.log_bins import N_BINS, binned_counts
 from interp.position_sample import PositionSample, admitted, empty_sample, merged_samples, updated_sample
 from interp.requirements import require_causal_patterns, require_deterministic
-from interp.topk import empty_top, merged_tops, updated_top
+from interp.topk import empty_top, merged_tops, updated_top, values_of
 from model.errors import InputError
 from model.sites import Tap
 
@@ -40,8 +40,25 @@ if TYPE_CHECKING:
     from model.attention import Attention
     from model.gpt import GPT
 
+ENTROPY_EVERY = 4
+"""Entropies, whose logarithms would cost more than everything else, are taken at positions 3, 7, 11, ..."""
+
 N_SAMPLE = 1024
 """Random positions that are kept, the same for all heads."""
+
+
+class Spare:
+    """Memory that is asked of the system once: fresh pages for every pattern cost more than what is done with them."""
+
+    def __init__(self) -> None:
+        self._held = torch.empty(0)
+
+    def like(self, wanted: Tensor) -> Tensor:
+        """Some tensor of the same shape, kind and device, whose content means nothing."""
+        alike = self._held.dtype == wanted.dtype and self._held.device == wanted.device
+        if not alike or self._held.numel() < wanted.numel():
+            self._held = torch.empty(wanted.numel(), dtype=wanted.dtype, device=wanted.device)
+        return self._held[: wanted.numel()].view(wanted.shape)
 
 
 @dataclass(kw_only=True)
@@ -65,7 +82,7 @@ class HeadStream:
     position_zero_weighted: Float[Tensor, "layer head"]
 
     entropy: Float[Tensor, "layer head"]
-    """Sum over queries, in nats."""
+    """Sum over queries at every fourth position, in nats."""
 
     written: Float[Tensor, "token layer head"]
     """How much a head writes at queries of each token, summed."""
@@ -83,6 +100,9 @@ class HeadStream:
 
     n_queries_at: Int[Tensor, " distance"]
     """Queries at each position of the window."""
+
+    spare: Spare = field(default_factory=lambda: Spare(), repr=False)
+    """Memory for one layer's patterns, used again for every batch; says nothing."""
 
     @property
     def n_queries(self) -> int:
@@ -133,7 +153,7 @@ def stream_windows(
     queries[:, 0] = False
     if not queries.any():
         return
-    readers = [_LayerReader(layer.attn, queries.to(gpt.device)) for layer in gpt.layers]
+    readers = [_LayerReader(layer.attn, queries.to(gpt.device), stream.spare) for layer in gpt.layers]
     hooks = [hook for layer, reader in enumerate(readers) for hook in reader.hooks(layer)]
     gpt.run_with_hooks(tokens.to(gpt.device), fwd_hooks=hooks, return_type=None)
     _add(stream, tokens, ends, queries, readers)
@@ -158,6 +178,7 @@ class _LayerReader:
 
     attention: Attention
     queries: Bool[Tensor, "batch pos"]
+    spare: Spare
     factors: Tensor = field(init=False)
     moved: Tensor = field(init=False)
     written: Tensor = field(init=False)
@@ -186,22 +207,31 @@ class _LayerReader:
         del hook
         counted = self.queries[:, None, None].to(pattern.dtype)
         self.received = (counted @ pattern)[:, :, 0]
-        self.entropy = _entropies(pattern, self.queries)
+        self.entropy = entropies(pattern, self.queries, self.spare)
+        spare = self.spare.like(pattern)
         behind_first = torch.ones_like(self.moved)
         behind_first[..., 0] = 0
-        self.distance = distance_sums(pattern * behind_first[:, :, None], self.queries)
-        self.distance_weighted = distance_sums(pattern * (behind_first * self.moved)[:, :, None], self.queries)
+        self.distance = distance_sums(torch.mul(pattern, behind_first[:, :, None], out=spare), self.queries)
+        weights = (behind_first * self.moved)[:, :, None]
+        self.distance_weighted = distance_sums(torch.mul(pattern, weights, out=spare), self.queries)
 
     def _take_z(self, z: Tensor, hook: object) -> None:
         del hook
-        self.written = lengths_written(z - value_bias(self.attention), self.factors)
+        self.written = lengths_written(without_value_bias(self.attention, z), self.factors)
 
 
-def _entropies(pattern: Float[Tensor, "batch head query key"], queries: Bool[Tensor, "batch query"]) -> Tensor:
-    """Minus the sum of p ln p over keys and marked queries, for each head, in fp64."""
-    logs = pattern.clamp_min(torch.finfo(pattern.dtype).tiny).log_().mul_(pattern)
-    by_query = logs.sum(-1) * queries[:, None]
-    return -by_query.double().sum((0, 2))
+def entropies(
+    pattern: Float[Tensor, "batch head query key"], queries: Bool[Tensor, "batch query"], spare: Spare
+) -> Float[Tensor, " head"]:
+    """Minus p ln p, summed over keys and marked queries of every fourth position, for each head, in fp64."""
+    some = pattern[:, :, _FOURTH]
+    logs = torch.clamp(some, min=torch.finfo(some.dtype).tiny, out=spare.like(some))
+    torch.mul(torch.log(logs, out=logs), some, out=logs)
+    counted = queries[:, None, None, _FOURTH].to(some.dtype)
+    return -(counted @ logs).double().sum((0, 2, 3))
+
+
+_FOURTH = slice(ENTROPY_EVERY - 1, None, ENTROPY_EVERY)
 
 
 def _add(
@@ -218,7 +248,8 @@ def _add(
     weighted = _by_position([(reader.received * reader.moved).transpose(1, 2) for reader in readers], at)
     n_layers, n_heads = written.shape[1:]
     by_head = written.flatten(1).T.contiguous()
-    stream.top = updated_top(stream.top, by_head, offsets)
+    rising = (~(by_head < values_of(stream.top[:, -1:]))).any(0)  # what is not a number passes too, and is refused
+    stream.top = updated_top(stream.top, by_head[:, rising], offsets[rising])
     chosen = admitted(stream.sample, offsets)
     kept = written[chosen].permute(1, 2, 0)
     stream.sample = updated_sample(stream.sample, offsets[chosen], kept)

@@ -84,7 +84,7 @@ def _ranked(known: _Layer, n_listed: int, by: Callable[[_Layer], Tensor]) -> dic
     found = quantity.topk(min(n_listed, len(quantity)), dim=0)
     absent = found.values <= 0
 
-    def beside(column: Tensor, empty: float) -> Tensor:
+    def beside(column: Tensor, empty: float | int) -> Tensor:
         return column.expand_as(quantity).gather(0, found.indices).masked_fill(absent, empty).T
 
     shares = {name: beside(getattr(known, name), torch.nan).float() for name in _SHARES}

@@ -1,7 +1,7 @@
 """Histograms of lengths over many orders of magnitude, exact counts in bins that are narrow everywhere.
 
-Sixty-four bins to an octave from 2^-20 to 2^20, so that a bin is at most 1.6% wide; one below (zero too), one above. The
-bin is read off the bits of a float: exponent and six bits of the mantissa.
+Sixty-four bins to an octave from 2^-20 to 2^20, so that a bin is at most 1.6% wide; one below (zero too), one above.
+The bin is read off the bits of a float: exponent and six bits of the mantissa.
 """
 
 from __future__ import annotations

@@ -53,12 +53,11 @@ def empty_sample(rows: tuple[int, ...], capacity: int, seed: int) -> PositionSam
 
 
 def admitted(sample: PositionSample, offsets: Int[Tensor, " candidate"]) -> Int[Tensor, " admitted"]:
-    """Which candidates (indices into `offsets`) the sample would hold if it met them now: only these need values."""
+    """The candidates (indices into `offsets`) that could enter the sample: only these need values."""
     order = hashed(offsets, sample.seed)
-    chosen = order.argsort()[: sample.capacity]
     if len(sample) < sample.capacity:
-        return chosen
-    return chosen[order[chosen] < sample.order[-1]]
+        return order.argsort()[: sample.capacity]
+    return (order < sample.order[-1]).nonzero()[:, 0]
 
 
 def updated_sample(
