@@ -90,6 +90,11 @@ class BandScores:
         return self.attended.sum(-1)
 
     @property
+    def range_over_distances(self) -> Float[Tensor, "head band"]:
+        """Largest minus smallest mean term over distances: how much a band has to say about distance."""
+        return self.mean.amax(1) - self.mean.amin(1)
+
+    @property
     def wavelength(self) -> Float[Tensor, " band"]:
         """Tokens per full turn."""
         return 2 * math.pi / self.frequency

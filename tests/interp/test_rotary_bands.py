@@ -78,6 +78,7 @@ def test_a_planted_band_is_found_with_its_course_over_distance(band: int) -> Non
     expected[:, band] = 3 * turned.cos() / math.sqrt(8)
     torch.testing.assert_close(found.mean[1], expected, rtol=1e-5, atol=1e-6)
     assert found.mean[0].abs().max() == 0
+    assert found.range_over_distances[1].argmax() == band
     assert found.key_norm[1, band] == pytest.approx(3)
     # All pairs at a distance are alike here, so attention picks none of them by content.
     torch.testing.assert_close(found.attended, found.mean, rtol=1e-5, atol=1e-6)
