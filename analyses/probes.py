@@ -91,14 +91,14 @@ class _Asked:
     n_models: int
 
     def of(self, gpt: GPT, which: int, doing: str) -> tuple[Reading, ...]:
-        """One reading per draw."""
+        """One reading per draw; controls are of the first model, the checkpoint."""
         places, draws = with_places(self.draws, self.text.tokens.shape[1])
 
         def counted(done: int, total: int) -> None:
             if self.progress is not None:
                 self.progress(which * total + done, self.n_models * total, doing)
 
-        return read_probes(gpt, self.text, places, draws, self.sites, counted=counted)
+        return read_probes(gpt, self.text, places, draws, self.sites, controls=which == 0, counted=counted)
 
 
 def _drawn(lab: Lab, text: ProbeText, config: Config) -> tuple[tuple[Draw, ...], tuple[str, ...]]:

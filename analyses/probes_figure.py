@@ -47,7 +47,7 @@ def drawn(result: Result) -> alt.ConcatChart:
 def _row(result: Result, task: TaskResult, index: int) -> dict[str, Any]:
     here, untrained = task.here, task.untrained
     score, control = result.interval(here.score[index]), result.interval(here.control[index])
-    selectivity = result.interval(here.score[index] - here.control[index])
+    selectivity = result.interval(here.selectivity[index])
     row: dict[str, Any] = {
         "task": task.name,
         "site": result.sites[index],
@@ -66,7 +66,7 @@ def _row(result: Result, task: TaskResult, index: int) -> dict[str, Any]:
         "gain high": None,
         "validation": float(here.validation[index]),
         "C": float(here.strength[index]),
-        "converged": bool(here.converged[index] and here.control_converged[index]),
+        "converged": bool(here.converged[index] and here.controls_converged[:, index].all()),
         "n train": task.n_train,
         "n test": task.n_test,
         "test units": task.n_units,

@@ -18,7 +18,7 @@ from analyses.probes_result import EMBEDDING, Result, TaskResult
 from analyses.registry import Finding
 from analyses.verdicts import MANY, Verdict, rests_on
 from interp.stats import Interval
-from interp.wording import with_interval
+from interp.wording import number, with_interval
 
 FLOOR = 0.05
 """Smallest gain in accuracy that is claimed."""
@@ -109,7 +109,8 @@ def _why_none(result: Result) -> str:
 def _control(result: Result, task: TaskResult, best: int) -> str:
     """What the probe can learn by memory alone, and what that leaves of its score."""
     control = result.interval(task.here.control[best])
-    selectivity = result.interval(task.here.score[best] - task.here.control[best])
+    selectivity = result.interval(task.here.selectivity[best])
+    tables = task.here.controls[:, best].mean(1)
     if selectivity.low > 0:
         says = "more than the probe could memorise that way"
     elif selectivity.high < 0:
@@ -117,7 +118,8 @@ def _control(result: Result, task: TaskResult, best: int) -> str:
     else:
         says = "no different from what the probe could memorise that way"
     return (
-        f"Control: a random label for every {task.types} is learned to {with_interval(control)}, so selectivity is "
+        f"Control: a random label for every {task.types} is learned to {with_interval(control)} (mean of {len(tables)} "
+        f"tables, from {number(float(tables.min()))} to {number(float(tables.max()))}), so selectivity is "
         f"{with_interval(selectivity)}: {says}."
     )
 
@@ -127,8 +129,9 @@ def _by_site(result: Result, task: TaskResult) -> str:
     said = [f"{site} {mean:.2f}" for site, mean in zip(result.sites, means, strict=True)]
     if len(said) <= MANY:
         return ", ".join(said)
-    least, most = means.index(min(means)), means.index(max(means))
-    return f"{said[0]}, {said[least]} (the least of {len(said)} sites) to {said[most]} (the most)"
+    others = range(1, len(said))
+    least, most = min(others, key=means.__getitem__), max(others, key=means.__getitem__)
+    return f"{said[0]}; of {len(others)} others the least {said[least]}, the most {said[most]}"
 
 
 def _unconverged(task: TaskResult) -> str:
@@ -158,4 +161,4 @@ def _above(gain: Interval) -> Verdict:
 
 
 def _two(scores: Tensor) -> str:
-    return f"{float(scores.mean()):.2f}"
+    return number(float(scores.mean()))

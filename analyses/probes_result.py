@@ -99,13 +99,16 @@ class TaskResult:
     @property
     def n_unconverged(self) -> int:
         """How many of the probes that are shown did not converge."""
-        readings = [self.here, *([self.untrained] if self.untrained is not None else [])]
-        return sum(int((~each.converged).sum() + (~each.control_converged).sum()) for each in readings)
+        return sum(int((~each.converged).sum() + (~each.controls_converged).sum()) for each in self._readings)
 
     @property
     def n_probes(self) -> int:
         """How many probes are shown, controls included."""
-        return 2 * len(self.here.score) * (1 if self.untrained is None else 2)
+        return sum(each.converged.numel() + each.controls_converged.numel() for each in self._readings)
+
+    @property
+    def _readings(self) -> tuple[Reading, ...]:
+        return (self.here,) if self.untrained is None else (self.here, self.untrained)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,9 @@
 """Which positions a probe is trained and tested on, with their labels and controls: the same for every site and model.
 
-The control task (Hewitt and Liang 2019, arXiv 1909.03368, section 2) gives every type (every token, or every position)
+The control task (Hewitt and Liang 2019, arXiv 1909.03368) gives every type (every token, or every position)
 one random label for good, drawn from the labels of the training part. It can only be learned by memory, so what a probe
-scores on it says how much of its score could be memory: selectivity is the score minus the control's.
+scores on it says how much of its score could be memory: selectivity is the score minus the control's. One such table
+may be easy by luck (where one label is common, most tokens get it), so there are several, and their mean is taken.
 
 Two baselines need no probe: the commonest label of the training part, and the commonest label of each token there,
 which is all that the token alone can tell.
@@ -19,13 +20,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.probe_labels import Labels, Task, Types
+from interp.probe_labels import Task, Types
 from interp.probe_text import Amounts, Part, ProbeText
 from model.errors import InputError
 
 if TYPE_CHECKING:
     from model.lab import Lab
 
+N_CONTROLS = 3
+"""Tables of random labels."""
 _ALIKE = 0.25
 """Share of the test units that may have too few labelled positions, and are left out."""
 
@@ -44,8 +47,8 @@ class Draw:
     part: Int[Tensor, " sample"]
     label: Int[Tensor, " sample"] | Float[Tensor, " sample"]
     """Which of the classes, in their order (as many as there are: none of them); or the number."""
-    control: Int[Tensor, " sample"] | Float[Tensor, " sample"]
-    """The random label of its type."""
+    controls: Int[Tensor, "control sample"] | Float[Tensor, "control sample"]
+    """The random label of its type, by each of several tables."""
     token: Int[Tensor, " sample"]
     classes: tuple[str, ...]
     """In words; none where numbers are predicted."""
@@ -121,7 +124,7 @@ def draw(lab: Lab, text: ProbeText, task: Task, amounts: Amounts, seed: int) -> 
         place=chosen,
         part=part,
         label=drawn,
-        control=_control(drawn[part == Part.TRAIN], types, seed),
+        controls=_controls(drawn[part == Part.TRAIN], types, seed),
         token=tokens,
         classes=() if is_number else tuple(task.spelled(label, lab) for label in trained.unique().tolist()),
         n_units=n_units,
@@ -136,7 +139,7 @@ def with_places(draws: Sequence[Draw], n_pos: int) -> tuple[Int[Tensor, "place 2
     return torch.stack([places // n_pos, places % n_pos], dim=1), shared
 
 
-def _checked(labels: Labels, text: ProbeText, task: Task) -> Tensor:
+def _checked(labels: object, text: ProbeText, task: Task) -> Tensor:
     """One label per position, classes as int64 and numbers as fp64."""
     if not isinstance(labels, Tensor) or labels.shape != text.tokens.shape or labels.dtype == torch.bool:
         shape = f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
@@ -189,11 +192,11 @@ def _as_index(labels: Tensor, known: Tensor) -> Tensor:
     return torch.where(known[place] == labels, place, len(known))
 
 
-def _control(trained: Tensor, types: Tensor, seed: int) -> Tensor:
-    """One label for each type, drawn from those of the training part."""
+def _controls(trained: Tensor, types: Tensor, seed: int) -> Tensor:
+    """By each table one label for each type, drawn from those of the training part."""
     generator = torch.Generator().manual_seed(seed + 2)
     known, which = types.unique(return_inverse=True)
-    return trained[torch.randint(len(trained), (len(known),), generator=generator)][which]
+    return trained[torch.randint(len(trained), (N_CONTROLS, len(known)), generator=generator)][:, which]
 
 
 def _typical(labels: Tensor, *, is_number: bool) -> Tensor:

@@ -37,7 +37,7 @@ _OPENING, _CLOSING, _BLANKS, _NEWLINE = b"([{", b")]}", b" \t\r\f", ord("\n")
 
 
 class Types(Enum):
-    """What gets one random label for good in the control task (Hewitt and Liang 2019, section 2)."""
+    """What gets one random label for good in the control task (Hewitt and Liang 2019)."""
 
     TOKEN = "token"
     """Every token of the vocabulary, wherever it stands: the literature's control."""

@@ -10,7 +10,7 @@ its selectivity (Hewitt and Liang 2019; see `interp.probe_draws`), and, where a 
     found.score("resid_post 0")        # an Interval over held-out documents
 
 A score says what can be decoded, never that the model uses it. Cost: one forward pass over the windows, and per site
-and task eight fits of scikit-learn, which is imported when the first one is made.
+and task sixteen fits of scikit-learn, which is imported when the first one is made.
 """
 
 from __future__ import annotations
@@ -70,9 +70,20 @@ class Reading:
     strength: Float[Tensor, " site"]
     """The C that was chosen."""
     converged: Bool[Tensor, " site"]
-    control: Float[Tensor, "site unit"]
-    """The same probe, trained and tested on the control task, with a choice of regularisation of its own."""
-    control_converged: Bool[Tensor, " site"]
+    controls: Float[Tensor, "control site unit"]
+    """The same probe, trained and tested on each table of the control task, each with a choice of regularisation of its
+    own; no table where controls were not asked for."""
+    controls_converged: Bool[Tensor, "control site"]
+
+    @property
+    def control(self) -> Float[Tensor, "site unit"]:
+        """The control's score, the mean over its tables; NaN without any."""
+        return self.controls.mean(0)
+
+    @property
+    def selectivity(self) -> Float[Tensor, "site unit"]:
+        """Score minus the control's."""
+        return self.score - self.control
 
     @property
     def best(self) -> int:
@@ -102,7 +113,7 @@ class Probed:
     def selectivity(self, site: str) -> Interval:
         """Score minus the control's, paired by unit."""
         at = self._index(site)
-        return bootstrap_mean(self.reading.score[at] - self.reading.control[at], seed=self.seed)
+        return bootstrap_mean(self.reading.selectivity[at], seed=self.seed)
 
     def _index(self, site: str) -> int:
         if site not in self.sites:
@@ -144,16 +155,18 @@ def read_probes(
     draws: Sequence[Draw],
     sites: Sequence[ProbeSite],
     *,
+    controls: bool = True,
     counted: Callable[[int, int], None] | None = None,
 ) -> tuple[Reading, ...]:
-    """Fit and score every draw at every site of one model: one reading per draw."""
-    fits: list[list[tuple[Fit, Fit]]] = [[] for _ in draws]
+    """Fit and score every draw at every site of one model, with its controls or without: one reading per draw."""
+    fits: list[list[list[Fit]]] = [[] for _ in draws]
     for done, (_, features) in enumerate(stream_features(gpt, text.tokens, places, sites)):
         if counted is not None:
             counted(done, len(sites))
         for found, each in zip(fits, draws, strict=True):
             here = features[each.place]
-            found.append((fit_probe(here, each, each.label), fit_probe(here, each, each.control)))
+            asked = [each.label, *(each.controls if controls else ())]
+            found.append([fit_probe(here, each, labels) for labels in asked])
     return tuple(_reading(found) for found in fits)
 
 
@@ -229,13 +242,16 @@ def _score(predicted: np.ndarray, truth: np.ndarray, drawn: Draw) -> float:
     return 1 - float(np.square(predicted - truth).sum()) / spread if spread > 0 else -math.inf
 
 
-def _reading(fits: Sequence[tuple[Fit, Fit]]) -> Reading:
-    own, control = [pair[0] for pair in fits], [pair[1] for pair in fits]
+def _reading(fits: Sequence[Sequence[Fit]]) -> Reading:
+    """By site the probe of the task, then those of its controls."""
+    own = [each[0] for each in fits]
+    scores = torch.stack([torch.stack([fit.score for fit in each]) for each in fits], dim=1)
+    converged = torch.tensor([[fit.converged for fit in each] for each in fits]).T
     return Reading(
-        score=torch.stack([fit.score for fit in own]),
+        score=scores[0],
         validation=torch.tensor([fit.validation for fit in own], dtype=torch.float64),
         strength=torch.tensor([fit.strength for fit in own], dtype=torch.float64),
-        converged=torch.tensor([fit.converged for fit in own]),
-        control=torch.stack([fit.score for fit in control]),
-        control_converged=torch.tensor([fit.converged for fit in control]),
+        converged=converged[0],
+        controls=scores[1:],
+        controls_converged=converged[1:],
     )
