@@ -28,7 +28,7 @@ BATCH = 64
 
 def windows_of(lab: Lab, n_tokens: int) -> Windows:
     """Stretches of the run's own text, drawn without replacement."""
-    spans = [*lab.corpus.train.spans.tolist(), *lab.corpus.held_out.spans.tolist()]
+    spans = sorted([*lab.corpus.train.spans.tolist(), *lab.corpus.held_out.spans.tolist()])
     room = lab.config.n_ctx - (lab.tokenizer.bos is not None)
     return sampled_windows(cut_windows([(start, stop) for start, stop in spans], room), n_tokens, seed=0)
 

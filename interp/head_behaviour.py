@@ -170,6 +170,8 @@ def finished(stream: HeadStream, windows: Windows, *, n_random: int = 8, n_liste
     n = stream.n_queries
     if n == 0:
         raise InputError("No window holds two tokens, so no query has a choice of keys; read more text.")
+    if not (np.diff(windows.starts) > 0).all():
+        raise InputError("The windows are not in rising order, so no example finds its own; cut documents in order.")
     weighted = stream.distance_weighted.sum(-1) + stream.position_zero_weighted
     even = even_distances(stream.n_queries_at)
     visible = torch.arange(1, len(even) + 1)

@@ -27,6 +27,7 @@ SEVERAL = {
     "post, learned": {"norm": "post", "positions": "learned", "biases": True},
     "sandwich, alibi": {"norm": "sandwich", "positions": "alibi"},
     "no skip": {"skip_connections": False},
+    "smeared keys, normed queries and keys": {"smeared_keys": True, "qk_norm": True},
 }
 
 
@@ -417,6 +418,8 @@ def test_models_and_requests_without_meaning_are_refused(make_gpt) -> None:
         behaviour_of(gpt, corpus, windows, bos=None, n_top=0)
     with pytest.raises(InputError, match="No window holds two tokens"):
         behaviour_of(gpt, corpus, cut_windows([(0, 9)], 1), bos=None)
+    with pytest.raises(InputError, match="windows are not in rising order"):
+        behaviour_of(gpt, corpus, cut_windows([(90, 120), (0, 50)], 24), bos=None)
     found = behaviour_of(gpt, corpus, windows, bos=None)
     with pytest.raises(InputError, match="L2H0 has no examples here; they are of 2 layers with 4 heads"):
         example_rows(gpt, corpus, found.top, bos=None, heads=[(2, 0)])
