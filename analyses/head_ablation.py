@@ -30,6 +30,7 @@ from interp.controls import Head
 from interp.effects import OutcomeEffect, effect_of, effects_on
 from interp.harm import Counted, Harms
 from interp.head_roles import HeadRoles, find_head_roles
+from interp.outcomes import Outcome
 from interp.places import Intervention, Place, head
 from interp.stats import bootstrap_mean, bootstrap_means, holm, sign_flip_ps
 from interp.trials import Bench, Trial, copy_task, text_trial
@@ -99,30 +100,27 @@ def _heads(lab: Lab, intervention: Intervention = Intervention.MEAN) -> list[Pla
 def _alone(lab: Lab, bench: Bench, config: Config, progress: Progress | None) -> Alone:
     """Every head ablated by itself, on every trial of a bench of which the first is the copying task."""
     ablations = [[place] for each in INTERVENTIONS for place in _heads(lab, each)]
-    harms = [
-        bench.harms(trial, ablations, _counted(progress, f"every head at step {lab.step}, {trial.kind}"))
-        for trial in bench.trials
-    ]
-    first, second = harms[0].clean[:, 1], harms[0].clean[:, 0]
-    singles = (_singles(lab, trial, found, config) for trial, found in zip(bench.trials, harms, strict=True))
-    return Alone(
-        copying=bootstrap_mean(first - second, seed=config.seed),
-        singles=tuple(single for of_trial in singles for single in of_trial),
-    )
+    singles = []
+    for trial in bench.trials:
+        shown = [outcome for outcome in trial.outcomes if outcome.name in SHOWN]
+        counted = _counted(progress, f"every head at step {lab.step}, {trial.kind}")
+        singles += _singles(lab, trial, bench.harms(trial, ablations, counted, outcomes=shown), shown, config)
+    second, first = bench.harms(bench.trials[0], []).clean.T
+    return Alone(copying=bootstrap_mean(first - second, seed=config.seed), singles=tuple(singles))
 
 
-def _singles(lab: Lab, trial: Trial, harms: Harms, config: Config) -> Iterator[SingleHeads]:
+def _singles(
+    lab: Lab, trial: Trial, harms: Harms, outcomes: Sequence[Outcome], config: Config
+) -> Iterator[SingleHeads]:
     shape = (len(INTERVENTIONS), lab.config.n_layers, lab.config.n_heads)
-    for row, outcome in enumerate(trial.outcomes):
-        if outcome.name not in SHOWN:
-            continue
+    for row, outcome in enumerate(outcomes):
         harm = harms.harm[:, :, row].unflatten(1, shape)
         p = sign_flip_ps(harm, seed=config.seed)
         yield SingleHeads(
             outcome=outcome.name,
             meaning=outcome.meaning,
             clean=float(harms.clean[:, row].mean()),
-            scale=trial.scales[row],
+            scale=trial.scales[trial.outcomes.index(outcome)],
             harm=bootstrap_means(harm, seed=config.seed),
             p=torch.stack([holm(each) for each in p]),
         )

@@ -251,7 +251,7 @@ def _control(
     harm = torch.empty(0, dtype=torch.float64)
     if matched.sets:
         trial, row = bench.trial_of(metric)
-        harm = bench.harms(trial, matched.sets, counted=counted).harm[:, :, row].mean(0)
+        harm = bench.harms(trial, matched.sets, counted, outcomes=[trial.outcomes[row]]).harm[:, :, 0].mean(0)
     return Control(
         harm=harm,
         shared=torch.tensor(matched.shared, dtype=torch.int64),

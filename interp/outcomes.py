@@ -52,8 +52,11 @@ class Outcome:
 
     def of_losses(self, losses: Float[Tensor, "batch target"], tokens: Tokens) -> Float[Tensor, " batch"]:
         """The mean of each sequence's losses over the chosen targets."""
-        chosen = self.targets(tokens)
-        return (losses * chosen).sum(dim=1) / chosen.sum(dim=1)
+        return self.mean_of(losses, self.targets(tokens))
+
+    def mean_of(self, losses: Float[Tensor, "*more batch target"], chosen: Mask) -> Float[Tensor, "*more batch"]:
+        """The mean of each sequence's losses over targets that `targets` chose before."""
+        return (losses * chosen).sum(dim=-1) / chosen.sum(dim=-1)
 
 
 def token_losses(logits: Float[Tensor, "batch pos d_vocab"], tokens: Tokens) -> Float[Tensor, "batch target"]:
@@ -62,6 +65,21 @@ def token_losses(logits: Float[Tensor, "batch pos d_vocab"], tokens: Tokens) -> 
     predictions = predictions if predictions.dtype == torch.float64 else predictions.float()
     losses = functional.cross_entropy(predictions, tokens[:, 1:].flatten(), reduction="none")
     return losses.view(len(tokens), -1)
+
+
+def next_losses(
+    gpt: GPT, final: Float[Tensor, "row d_model"], targets: Int[Tensor, " row"], *, n_rows: int
+) -> Float[Tensor, " row"]:
+    """Next-token cross-entropy in nats of positions of the stream that leaves the last layer; at least fp32.
+
+    Their logits are formed `n_rows` positions at a time and not kept, past hooks on the final norm and on the logits.
+    """
+    losses = []
+    for rows, wanted in zip(final.split(n_rows), targets.split(n_rows), strict=True):
+        logits = gpt.unembed_stream(rows)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        losses.append(functional.cross_entropy(logits, wanted, reduction="none"))
+    return torch.cat(losses)
 
 
 def every_target(tokens: Tokens) -> Mask:

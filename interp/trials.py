@@ -76,10 +76,17 @@ class Bench:
         means = tuple(trial.means_of(lab.gpt, places) for trial in trials)
         return cls(checkpoint=f"{lab.name}@{lab.step}", gpt=lab.gpt, trials=trials, means=means)
 
-    def harms(self, trial: Trial, ablations: Sequence[Sequence[Place]], counted: Counted | None = None) -> Harms:
-        """Run the ablations on the measured sequences of one of the trials."""
-        means = self.means[self.trials.index(trial)]
-        return measure_harms(self.gpt, trial.measured, ablations, trial.outcomes, means=means, counted=counted)
+    def harms(
+        self,
+        trial: Trial,
+        ablations: Sequence[Sequence[Place]],
+        counted: Counted | None = None,
+        *,
+        outcomes: Sequence[Outcome] | None = None,
+    ) -> Harms:
+        """Run the ablations on the measured sequences of one of the trials; of its outcomes, only those given."""
+        means, asked = self.means[self.trials.index(trial)], trial.outcomes if outcomes is None else outcomes
+        return measure_harms(self.gpt, trial.measured, ablations, asked, means=means, counted=counted)
 
     def trial_of(self, metric: str) -> tuple[Trial, int]:
         """The trial that measures an outcome, and which of its outcomes it is."""
