@@ -31,8 +31,9 @@ class Behaviour:
     """What the heads of one checkpoint do on its corpus."""
 
     seen: HeadBehaviour
-    shown: ExampleRows
-    """The queries at which some heads write most, with what they attend to there."""
+    shown: dict[str, ExampleRows]
+    """Queries of some heads with what they attend to there: "top" where each writes most, "deciles" one from each tenth
+    of how much it writes, "random" any."""
     spelled: dict[str, str]
     """A printable string for the id of every token in `seen` and `shown`."""
 
@@ -48,7 +49,9 @@ def read_behaviour(
     corpus, windows = lab.corpus, planned_windows(lab, n_tokens, seed)
     bos = lab.tokenizer.bos
     seen = behaviour_of(lab.gpt, corpus.tokens, windows, bos=bos, seed=seed, progress=progress)
-    rows = example_rows(lab.gpt, corpus.tokens, seen.top, bos=bos, heads=list(shown)[:N_SHOWN])
+    examples = {"top": seen.top, "deciles": seen.deciles, "random": seen.random}
+    heads = list(shown)[:N_SHOWN]
+    rows = {name: example_rows(lab.gpt, corpus.tokens, each, bos=bos, heads=heads) for name, each in examples.items()}
     return Behaviour(seen=seen, shown=rows, spelled=_spelled(lab, seen, rows))
 
 
@@ -61,8 +64,9 @@ def planned_windows(lab: Lab, n_tokens: int, seed: int) -> Windows:
     return sampled_windows(cut_windows(spans, lab.config.n_ctx - (lab.tokenizer.bos is not None)), n_tokens, seed)
 
 
-def _spelled(lab: Lab, seen: HeadBehaviour, rows: ExampleRows) -> dict[str, str]:
+def _spelled(lab: Lab, seen: HeadBehaviour, shown: dict[str, ExampleRows]) -> dict[str, str]:
     lists = (seen.query_tokens, seen.attended, seen.attended_weighted, seen.attended_lift)
-    ids = torch.cat([*(each.token.flatten() for each in lists), rows.tokens.flatten(), rows.next_token.flatten()])
+    rows = [part.flatten() for each in shown.values() for part in (each.tokens, each.next_token)]
+    ids = torch.cat([*(each.token.flatten() for each in lists), *rows])
     known = [token for token in ids.unique().tolist() if token >= 0]
     return dict(zip(map(str, known), lab.tokenizer.str_tokens(known), strict=True))

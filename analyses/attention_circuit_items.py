@@ -60,6 +60,7 @@ def _copying_by_weights(result: Result, main: Kind | None, place: Head) -> Itera
         said=f"{own:.0%} of tokens raise themselves into the first {diagonal.k} ({by_chance})",
         value=own,
         null=diagonal.chance_topk,
+        decides=False,
     )
 
 
@@ -83,6 +84,7 @@ def _copying_in_use(result: Result, place: Head) -> Iterator[Evidence]:
         low=score.low,
         high=score.high,
         null=chance,
+        decides=False,
         rank=int(measure.ranks[place]),
         n_heads=measure.n_heads,
         step_0=None if first is None or Kind.COPYING not in first else float(first[Kind.COPYING].intervals.mean[place]),
@@ -162,7 +164,7 @@ def behaviour_item(result: Result, place: Head) -> Iterator[Evidence]:
     known = result.behaviour
     if known is None:
         said = f"what it does on its corpus could not be seen: {first_sentence(str(result.no_behaviour))}"
-        yield Evidence(source=Source.BEHAVIOUR, what="corpus", bearing=Bearing.ABSENT, said=said)
+        yield Evidence(source=Source.BEHAVIOUR, what="corpus", bearing=Bearing.ABSENT, said=said, decides=False)
         return
     seen = known.seen
     resting, local = float(seen.position_zero[place]), float(seen.local_share(_LOCAL)[place])
@@ -181,6 +183,7 @@ def behaviour_item(result: Result, place: Head) -> Iterator[Evidence]:
         ),
         value=resting,
         null=seen.even_position_zero,
+        decides=False,
     )
 
 

@@ -52,6 +52,8 @@ class Evidence:
     """The item as part of a sentence; empty where it is not worth one."""
     bears: bool = True
     """Whether it can decide the name: of a head that copies, what is lost on text cannot."""
+    decides: bool = True
+    """Whether it is among what a verdict rests on, and not only told beside it."""
     value: float | None = None
     low: float | None = None
     high: float | None = None

@@ -6,6 +6,7 @@ that cannot be told.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from analyses.attention_evidence import Bearing
@@ -63,16 +64,26 @@ def _kind(result: Result, kind: Kind) -> Finding:
     return Finding(sentence=sentence, found=True if heads else None if open_ones else False)
 
 
-N_SPOKEN = 8
-"""Heads whose verdicts are said one by one, at most; the table has all."""
+N_SPOKEN = 6
+"""Heads whose verdicts are said one by one, at most; heads.csv has all."""
 
 
 def _heads(result: Result) -> list[Finding]:
-    """How many heads bear their names, then the verdicts on those with a claim, the strongest first."""
-    every = {(each.layer, each.head): each for each in verdicts(result)}
-    claimed = [every[place] for place in claimed_heads(result)]
-    spoken = [Finding(sentence=each.short, found=_found(each)) for each in claimed[:N_SPOKEN]]
-    return [_count(result, list(every.values())), *spoken]
+    """How many heads bear their names, then the verdicts on the strongest of each kind, then on the next of each."""
+    every = verdicts(result)
+    of_kind = Counter[Kind]()
+    ranked_verdicts: list[tuple[int, int, Verdict]] = []
+    for verdict in _in_order(result, every):
+        ranked_verdicts.append((of_kind[verdict.kinds[0]], len(ranked_verdicts), verdict))
+        of_kind[verdict.kinds[0]] += 1
+    spoken = [verdict for *_, verdict in sorted(ranked_verdicts, key=lambda each: each[:2])[:N_SPOKEN]]
+    return [_count(result, every), *(Finding(sentence=each.short, found=_found(each)) for each in spoken)]
+
+
+def _in_order(result: Result, every: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts on heads with a claim, kind by kind, each kind's strongest first."""
+    by_place = {(each.layer, each.head): each for each in every}
+    return [by_place[place] for place in claimed_heads(result)]
 
 
 def _found(verdict: Verdict) -> bool | None:

@@ -29,7 +29,9 @@ def attention_item(result: Result, kind: Kind, place: Head) -> Evidence:
         what=f"{kind.value} score, {reading.title}",
         bearing=Bearing.FOR,
         said=f"{score:.2f} of its attention {where} ({', '.join(parts)})",
-        **_of_interval(score),
+        value=score.mean,
+        low=score.low,
+        high=score.high,
         null=measure.chance,
         rank=rank,
         n_heads=measure.n_heads,
@@ -54,7 +56,9 @@ def text_item(result: Result, kind: Kind, place: Head) -> Evidence | None:
         what=f"{kind.value} score, held-out text",
         bearing=bearing,
         said=f"on held-out text {score:.2f} {where}, {compared} {even}{resting}",
-        **_of_interval(score),
+        value=score.mean,
+        low=score.low,
+        high=score.high,
         null=measure.chance,
         rank=int(measure.ranks[place]),
         n_heads=measure.n_heads,
@@ -102,8 +106,10 @@ def _harm_item(result: Result, on: HarmOn, at: int, place: Head, bears: bool) ->
         what=f"{on.outcome}, ablated alone",
         bearing=_bearing_of_harm(harm, p, floor=config.floor, alpha=config.alpha),
         bears=bears,
-        said=f"{nats(harm)} on {_OUTCOMES[on.outcome]} ({_p(p)})",
-        **_of_interval(harm),
+        said=f"{nats(harm)} on {_OUTCOMES[on.outcome]} ({_p(p)}{'' if before is None else _start(before)})",
+        value=harm.mean,
+        low=harm.low,
+        high=harm.high,
         null=0.0,
         p=p,
         n_heads=len(result.harms.heads),
@@ -125,12 +131,12 @@ def _p(p: float) -> str:
     return f"Holm p = {p:.2g}"
 
 
+def _start(before: Interval) -> str:
+    return f", {number(before.mean)} at step 0"
+
+
 def _distance(offset: int) -> str:
     return f"{offset} {'token' if offset == 1 else 'tokens'} back"
-
-
-def _of_interval(interval: Interval) -> dict[str, float]:
-    return {"value": interval.mean, "low": interval.low, "high": interval.high}
 
 
 def _before(result: Result, reading: Reading, kind: Kind, place: Head) -> float | None:

@@ -7,6 +7,7 @@ and where its attention goes on the corpus. Beside them, which later head reads 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -50,10 +51,13 @@ def shown_heads(result: Result) -> list[Head]:
     return [*claimed, *others][:MOST_ROWS]
 
 
-def head_rows(result: Result) -> pd.DataFrame:
+Rows = list[dict[str, Any]]
+
+
+def head_rows(result: Result) -> Rows:
     """One row for each shown head and panel: value, interval, null and step 0."""
     every = {(each.layer, each.head): each for each in verdicts(result)}
-    return pd.DataFrame([row for place in shown_heads(result) for row in _rows(result, every[place])])
+    return [row for place in shown_heads(result) for row in _rows(result, every[place])]
 
 
 def _rows(result: Result, verdict: Verdict) -> Iterator[dict[str, Any]]:
@@ -104,8 +108,9 @@ def _numbers(item: Evidence) -> dict[str, float | None]:
 def head_panels(result: Result) -> Any:
     """A row for each head, a column for each source."""
     rows = head_rows(result)
-    order = list(dict.fromkeys(rows["title"]))
-    parts = [_panel(result, rows, order, *each) for each in _PANELS if (rows["panel"] == each[0]).any()]
+    order = list(dict.fromkeys(row["title"] for row in rows))
+    by_panel = {panel: [row for row in rows if row["panel"] == panel] for panel in _PANELS}
+    parts = [_panel(result, own, order, panel) for panel, own in by_panel.items() if own]
     if result.behaviour is not None:
         parts.append(_distances(result, order))
     n = len(result.heads)
@@ -121,19 +126,29 @@ def head_panels(result: Result) -> Any:
     )
 
 
-_PANELS: tuple[tuple[str, str, int, str], ...] = (
-    ("attention", "attention", 96, "linear"),
-    ("copying", "OV eigenvalues", 84, "linear"),
-    (COPY, "harm, copying (nats)", 112, "symlog"),
-    (TEXT, "harm, text (nats)", 92, "symlog"),
-)
-"""Which rows, the axis, its width in pixels and its scale: few heads cost nats, many cost hundredths."""
+@dataclass(frozen=True)
+class _Axis:
+    """How a panel's values are laid out."""
+
+    title: str
+    width: int
+    """In pixels."""
+    domain: tuple[float, float] | None = None
+    """None: a scale that is linear near 0 and logarithmic beyond, as few heads cost nats and many cost hundredths."""
 
 
-def _panel(result: Result, rows: pd.DataFrame, order: list[str], panel: str, title: str, width: int, kind: str) -> Any:
-    own = rows[rows["panel"] == panel]
-    base = alt.Chart(own).encode(y=_head_axis(order, labelled=panel == "attention"))
-    x = alt.X("value:Q", title=title, scale=_scale(panel, kind), axis=_value_axis(panel, own))
+_PANELS = {
+    "attention": _Axis("attention", 96, (0.0, 1.0)),
+    "copying": _Axis("OV eigenvalues", 84, (-1.0, 1.0)),
+    COPY: _Axis("harm, copying (nats)", 112),
+    TEXT: _Axis("harm, text (nats)", 92),
+}
+
+
+def _panel(result: Result, own: Rows, order: list[str], panel: str) -> Any:
+    axis = _PANELS[panel]
+    base = alt.Chart(pd.DataFrame(own)).encode(y=_head_axis(order, labelled=panel == "attention"))
+    x = alt.X("value:Q", title=axis.title, scale=_scale(axis), axis=_value_axis(axis, own))
     colour = alt.Color(
         "kind:N",
         scale=alt.Scale(domain=list(_COLOURS), range=list(_COLOURS.values())),
@@ -150,9 +165,9 @@ def _panel(result: Result, rows: pd.DataFrame, order: list[str], panel: str, tit
     ]
     if panel == "copying":
         marks.insert(0, _null_band(result, base))
-    if panel in ("attention", "copying") and own["step_0"].notna().any():
+    if panel in ("attention", "copying") and any(row["step_0"] is not None for row in own):
         marks.insert(1, base.mark_point(filled=False, size=26, color=QUIET, strokeWidth=1).encode(x="step_0:Q"))
-    return alt.layer(*marks).properties(width=width, height=_ROW * len(order))
+    return alt.layer(*marks).properties(width=axis.width, height=_ROW * len(order))
 
 
 _TOLD = ("value", "low", "high", "null", "step_0")
@@ -164,20 +179,17 @@ def _head_axis(order: Sequence[str], *, labelled: bool) -> alt.Y:
     return alt.Y("title:N", sort=list(order), title=None, axis=axis if labelled else None)
 
 
-def _scale(panel: str, kind: str) -> alt.Scale:
-    if panel == "attention":
-        return alt.Scale(domain=[0, 1])
-    return alt.Scale(domain=[-1, 1]) if panel == "copying" else alt.Scale(type="symlog", constant=0.02)
+def _scale(axis: _Axis) -> alt.Scale:
+    return alt.Scale(type="symlog", constant=0.02) if axis.domain is None else alt.Scale(domain=list(axis.domain))
 
 
-def _value_axis(panel: str, rows: pd.DataFrame) -> alt.Axis:
-    if panel == "attention":
-        return alt.Axis(values=[0, 0.5, 1], format=".0%")
-    if panel == "copying":
-        return alt.Axis(values=[-1, 0, 1], format="d")
-    low, high = float(rows["low"].min()), float(rows["high"].max())
-    ticks = [0.0] + [sign * size for size in (0.1, 1.0, 10.0) for sign in (1, -1) if low <= sign * size <= high]
-    return alt.Axis(values=sorted(ticks), format="~g")
+def _value_axis(axis: _Axis, rows: Rows) -> alt.Axis:
+    if axis.domain is not None:
+        low, high = axis.domain
+        return alt.Axis(values=[low, (low + high) / 2, high], format="~g")
+    low, high = min(row["low"] for row in rows), max(row["high"] for row in rows)
+    ticks = [sign * size for size in (0.1, 1.0, 10.0) for sign in (1, -1) if low <= sign * size <= high]
+    return alt.Axis(values=sorted([0.0, *ticks]), format="~g")
 
 
 def _null_band(result: Result, base: alt.Chart) -> alt.Chart:
@@ -187,11 +199,11 @@ def _null_band(result: Result, base: alt.Chart) -> alt.Chart:
     return base.mark_rect(color=FAINT, opacity=0.6, aria=False).encode(x=alt.datum(-spread), x2=alt.datum(spread))
 
 
-def distance_rows(result: Result) -> pd.DataFrame:
+def distance_rows(result: Result) -> Rows:
     """One row for each shown head and stretch of distances: the share of its attention there, and an even head's."""
     known = result.behaviour
     if known is None:
-        return pd.DataFrame()
+        return []
     seen = known.seen
     edges = seen.distance_edges.tolist()
     titles = {(each.layer, each.head): _row_title(each) for each in verdicts(result)}
@@ -205,7 +217,7 @@ def distance_rows(result: Result) -> pd.DataFrame:
             {"title": titles[place], "band": band, "share": share, "even": even}
             for band, (share, even) in shares.items()
         ]
-    return pd.DataFrame(rows)
+    return rows
 
 
 def _bands(longest: int) -> list[tuple[str, int, int]]:
@@ -221,9 +233,9 @@ def _bands(longest: int) -> list[tuple[str, int, int]]:
 
 def _distances(result: Result, order: list[str]) -> Any:
     rows = distance_rows(result)
-    bands = list(dict.fromkeys(rows["band"]))
+    bands = list(dict.fromkeys(row["band"] for row in rows))
     return (
-        alt.Chart(rows)
+        alt.Chart(pd.DataFrame(rows))
         .mark_rect(stroke="white", strokeWidth=0.5)
         .encode(
             y=_head_axis(order, labelled=False),

@@ -1,12 +1,14 @@
-"""Which heads attend by what rule, measured where the rule can be told from its look-alikes.
+"""What each head attends to, what it reads, what it writes, and what is lost without it.
 
 Every head is scored on repeated random tokens of several periods, the one at which the run is judged among them; on a
-control in which the second copy of that period is re-ordered; and on held-out text. Beside every score stand its chance
-level under even attention and the same score at step 0. By what rule a head counts as found is said in
-`analyses.attention_result`.
+control in which the second copy of that period is re-ordered; and on held-out text (`analyses.attention_readings`).
+Beside every score stand its chance level under even attention and the same score at step 0. The weights are read
+(`analyses.attention_weights`), every head is watched on the run's corpus (`analyses.attention_behaviour`), and ablated
+alone on copying and on text (`analyses.attention_harms`). By what rule a head counts as found is said in
+`analyses.attention_result`, and what it takes to be called by a name in `analyses.attention_verdicts`.
 
-Sources: Elhage et al. 2021; Olsson et al. 2022. What it does not show: that a head *uses* what it attends to
-(head-ablation does).
+Sources: Elhage et al. 2021; Olsson et al. 2022. What it does not show: what several heads do together (head-ablation
+does), and along which path a head acts (head-circuits does).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import pandas as pd
 import torch
 
 from analyses.attention_behaviour import Behaviour, read_behaviour
+from analyses.attention_examples import example_passages
 from analyses.attention_figure import draw
 from analyses.attention_findings import sentences
 from analyses.attention_harms import HeadHarms, measure_head_harms
@@ -39,7 +42,7 @@ from analyses.attention_stimuli import Sequences, decisive, sequences_for
 from analyses.attention_verdicts import verdicts
 from analyses.attention_weights import read_weights
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file, held_out_file
-from analyses.registry import Finding, Progress
+from analyses.registry import Finding, Passage, Progress
 from interp.controls import Head
 from interp.patterns import pattern_of
 from interp.periods import trained_periods
@@ -58,6 +61,7 @@ __all__ = [
     "found_heads",
     "inputs",
     "more_tables",
+    "passages",
     "run",
     "table",
     "verdicts",
@@ -66,7 +70,7 @@ __all__ = [
 _DRAWN_PERIOD = 31
 """Longest period of the example."""
 
-QUESTION = "Which heads attend to the previous token, to duplicates, or to what followed an earlier copy?"
+QUESTION = "What does each head attend to, read and write, and what is lost without it?"
 
 
 def run(subject: Lab, config: Config, *, progress: Progress | None = None) -> Result:
@@ -117,8 +121,13 @@ def more_tables(result: Result) -> dict[str, pd.DataFrame]:
     return {"heads": head_table(result)}
 
 
+def passages(result: Result) -> list[Passage]:
+    """What the heads with the strongest claims attend to in text."""
+    return example_passages(result)
+
+
 def figure(result: Result) -> Any:
-    """Every head in every reading on one colour scale; the strongest induction head's pattern; the ranking."""
+    """Every head in every reading, then by every source; the strongest induction head's pattern; who reads whom."""
     return draw(result)
 
 

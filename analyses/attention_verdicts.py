@@ -53,7 +53,7 @@ class Verdict:
     sentence: str
     """The verdict with its evidence, in words."""
     short: str
-    """The same without what the head does on the corpus."""
+    """The same with what decides it only."""
 
     @property
     def label(self) -> str:
@@ -93,7 +93,7 @@ def _verdict(result: Result, place: Head, kinds: tuple[Kind, ...]) -> Verdict:
         standing=standing,
         evidence=evidence,
         sentence=_sentence(result, place, opening, evidence),
-        short=_sentence(result, place, opening, [each for each in evidence if each.source is not Source.BEHAVIOUR]),
+        short=_sentence(result, place, opening, [each for each in evidence if each.decides]),
     )
 
 

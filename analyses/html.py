@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analyses.registry import Finding
+    from analyses.registry import Finding, Passage
 
 
 def paragraphs(text: str) -> str:
@@ -58,6 +58,32 @@ def table(rows: pd.DataFrame, *, limit: int = 60) -> str:
         else ""
     )
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{left_out}'
+
+
+def passages(shown: Sequence[Passage]) -> str:
+    """Text whose tokens are shaded, group by group; the last token that was read is outlined, what follows is pale."""
+    groups = dict.fromkeys(passage.group for passage in shown)
+    return "".join(
+        f'<h3>{escape(group)}</h3><ol class="passages">'
+        f"{''.join(_passage(passage) for passage in shown if passage.group == group)}</ol>"
+        for group in groups
+    )
+
+
+def _passage(passage: Passage) -> str:
+    spans = [
+        f'<span style="--shade:{shade:.2f}" title="{shade:.0%}">{escape(token)}</span>'
+        if shade >= _PALE
+        else escape(token)
+        for token, shade in zip(passage.tokens, passage.shades, strict=True)
+    ]
+    spans[-1] = f"<b>{spans[-1]}</b>"
+    after = "" if passage.after is None else f"<i>{escape(passage.after)}</i>"
+    return f"<li><small>{escape(passage.what)}</small><code>{''.join(spans)}{after}</code></li>"
+
+
+_PALE = 0.03
+"""Below this a token is not shaded."""
 
 
 def figure(svg: str, *, name: str, reading: str, caption: str) -> str:

@@ -5,7 +5,8 @@ tensors on the CPU), `run(subject, config, *, progress=None) -> Result` (pure), 
 `findings(result)`. Modules are imported when they are asked for, so that listing the studies costs nothing. A study
 that can do without a run says `NEEDS_RUN = False`, and its `run` also takes `device`. A study that reads files beside
 the checkpoint's own weights (logs, a twin, step 0) also has `inputs(subject, config) -> list[Path]`: a saved result is
-used again only while they are unchanged. A study of more than one kind of row has `more_tables(result)`, by name.
+used again only while they are unchanged. A study of more than one kind of row has `more_tables(result)`, by name, and
+one with examples in text has `passages(result)`.
 """
 
 from __future__ import annotations
@@ -50,6 +51,22 @@ class Finding:
 
     of_run: bool = True
     """Whether it is about the run; False for laws of models drawn for the study, which hold whatever the run is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passage:
+    """A stretch of text with something told of each token, as a page shows it by shading."""
+
+    group: str
+    """What it is an example of; passages of one group stand together."""
+    what: str
+    """Which example it is, in a few words."""
+    tokens: tuple[str, ...]
+    """Printable strings."""
+    shades: tuple[float, ...]
+    """What is told of each token, from 0 to 1."""
+    after: str | None
+    """The token that follows, which was not read."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +117,11 @@ class Study:
         """Other tables by name, of a study that has `more_tables(result)`: saved beside the first one."""
         named = getattr(self.module, "more_tables", None)
         return {} if named is None else named(result)
+
+    def passages(self, result: Any) -> Sequence[Passage]:
+        """Text to be shown beside the figure, of a study that has `passages(result)`."""
+        shown = getattr(self.module, "passages", None)
+        return () if shown is None else tuple(shown(result))
 
     def figure(self, result: Any) -> Any:
         """The result as an Altair chart; needs no model."""

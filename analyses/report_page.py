@@ -21,8 +21,9 @@ READINGS = {
     "attention-patterns": (
         "Blocks in a row are one kind of head, blocks in a column one kind of text; a square is a head, and the "
         "darker it is, the more of its attention lands where that kind of head would put it. An induction head is "
-        "dark at an unseen period and pale where the copy is re-ordered. Below: the strongest head's pattern, and "
-        "every head's induction score beside chance (dashed) and step 0 (open)."
+        "dark at an unseen period and pale where the copy is re-ordered. In the middle each head has a line: its "
+        "attention, whether its weights copy, what is lost without it, how far back it looks; a name behind its label "
+        "is one that all of these allow. Below: the strongest head's pattern, and which head reads which."
     ),
     "head-ablation": (
         "A point is the loss that replacing one head, or one set of heads, adds: right of the dashed line the "
@@ -38,8 +39,23 @@ READINGS = {
         "Lines are gradients by depth on a logarithmic scale: flat means that all layers are treated alike. Maps "
         "show the same over training, layer by step; a row that stays pale hardly learns."
     ),
+    "probes": (
+        "One panel for each thing that a linear probe is asked for. Blue points are its accuracy at each place, lines "
+        "95% intervals over documents. It says something only where it stands clear of the dotted line (the best from "
+        "the token alone) and of the orange ring (the same probe before training). Grey crosses are labels that can "
+        "only be learned by heart."
+    ),
 }
 """How to read each study's figure, for somebody who sees its kind for the first time."""
+
+EXAMPLES = {
+    "attention-patterns": (
+        "The boxed token is the query, and what follows it is pale. Shading is value-weighted attention: how much each "
+        "earlier token moves, of all that the head moves there. Beside the places where a head writes most stand some "
+        "from the middle and some drawn anywhere, for the strongest examples alone mislead."
+    ),
+}
+"""How to read each study's examples in text."""
 
 CURVE_READING = (
     "Falling is learning. The dashed line is the loss of a model that gives every token the same probability; the gap "
@@ -159,8 +175,18 @@ def _shown(saved: SavedResult, *, titled: bool) -> str:
     drawn = html.figure(
         to_svg(saved.figure()), name=name, reading=READINGS.get(saved.study, ""), caption=_rests_on(saved)
     )
+    more = "".join(
+        f"<details><summary>The {escape(name)}, one by one</summary>{html.table(rows)}</details>"
+        for name, rows in saved.more_tables().items()
+    )
     numbers = f"<details><summary>The numbers</summary>{html.table(saved.table())}</details>"
-    return f"{title}{html.findings_list(saved.findings())}{drawn}{numbers}{_provenance(saved)}"
+    return f"{title}{html.findings_list(saved.findings())}{drawn}{_examples(saved)}{more}{numbers}{_provenance(saved)}"
+
+
+def _examples(saved: SavedResult) -> str:
+    """Text with its tokens shaded, where the study shows some."""
+    shown, reading = saved.passages(), html.paragraphs(EXAMPLES.get(saved.study, ""))
+    return f"<details><summary>Examples in text</summary>{reading}{html.passages(shown)}</details>" if shown else ""
 
 
 def _settings(saved: SavedResult) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save
 
 from analyses.figures import save_svg, themed
 from analyses.records import decode, encode
-from analyses.registry import Finding, Study, get_study
+from analyses.registry import Finding, Passage, Study, get_study
 from model.dotted import as_typed, dotted
 from model.errors import CheckpointError
 from model.files import atomic_folder, clean_leftovers, sha256_of
@@ -133,6 +133,10 @@ class SavedResult:
         """Its other tables, by name."""
         return self._study.more_tables(self.result)
 
+    def passages(self) -> Sequence[Passage]:
+        """Examples in text."""
+        return self._study.passages(self.result)
+
     def figure(self) -> Any:
         """The result as an Altair chart, drawn without the model."""
         return self._study.figure(self.result)
@@ -236,7 +240,7 @@ def _write_drawings(folder: Path, study: Study, result: Any) -> None:
 
 def _plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     """A table as JSON holds it: null where there is no number."""
-    return json.loads(table.to_json(orient="records"))
+    return json.loads(str(table.to_json(orient="records")))
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -12,11 +12,14 @@ import pytest
 import torch
 
 from analyses import attention_patterns as study
+from analyses import html
 from analyses.attention_evidence import Bearing, Source
 from analyses.attention_harms import COPY, TEXT, HarmOn
+from analyses.attention_panels import distance_rows, head_rows, pair_rows
 from analyses.attention_readings import Kind
 from analyses.attention_verdicts import Standing, Verdict
 from analyses.records import decode, encode, same
+from analyses.registry import Passage
 from analyses.study import load_result, run_study
 from interp.controls import Head
 from model import GPT
@@ -243,3 +246,41 @@ def test_every_head_has_a_row_that_is_saved_beside_the_table(root: Path, result:
     written = (saved.path / "heads.csv").read_text().splitlines()
     assert len(written) == 9
     assert json.loads(saved.to_json())["tables"]["heads"][6]["name"] == "induction head"
+
+
+def test_the_figure_has_a_line_for_each_head_with_its_name_and_where_it_looks_back(result: study.Result) -> None:
+    rows = head_rows(result)
+    titles = {row["name"]: row["title"] for row in rows}
+    assert titles == {
+        "L1H2": "L1H2  induction", "L0H1": "L0H1  previous", "L0H0": "L0H0", "L0H2": "L0H2", "L0H3": "L0H3",
+        "L1H0": "L1H0", "L1H1": "L1H1", "L1H3": "L1H3",
+    }  # fmt: skip
+    assert {row["panel"] for row in rows} == {"attention", "copying", COPY, TEXT}
+    shares: dict[str, float] = {}
+    for row in distance_rows(result):
+        shares[row["title"]] = shares.get(row["title"], 0.0) + row["share"]
+    assert shares == pytest.approx(dict.fromkeys(titles.values(), 1.0), abs=1e-4)
+    before = next(row for row in distance_rows(result) if row["title"] == "L0H1  previous" and row["band"] == "1")
+    assert before["share"] > 0.9
+    assert pair_rows(result)["pair"].iloc[0] == "L1H2 K reads L0H1"
+    assert study.figure(result).to_dict()
+
+
+def test_examples_shade_what_the_planted_head_attends_to(result: study.Result) -> None:
+    passages = study.passages(result)
+    assert {each.group for each in passages} == {"L1H2: induction head", "L0H1: previous-token head"}
+    assert {each.what for each in passages} == {"writes most", "middling", "anywhere"}
+    for passage in passages:
+        assert len(passage.tokens) == len(passage.shades)
+        assert sum(passage.shades) == pytest.approx(1, abs=1e-4)
+    previous = next(each for each in passages if each.group.startswith("L0H1"))
+    assert previous.shades[-2] == pytest.approx(1, abs=1e-3)
+    page = html.passages(passages)
+    assert page.count("<li>") == len(passages)
+    assert "<h3>L1H2: induction head</h3>" in page
+
+
+def test_tokens_of_a_passage_are_made_safe() -> None:
+    page = html.passages([Passage(group="<g>", what="&", tokens=("<b>", "x"), shades=(0.5, 0.0), after="</li>")])
+    assert "<b>" not in page.replace("<b>x</b>", "")
+    assert "&lt;/li&gt;" in page
