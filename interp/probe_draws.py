@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.probe_labels import Task, Types
-from interp.probe_text import Amounts, Part, ProbeText
+from interp.probe_text import MIN_UNITS, Amounts, Part, ProbeText
 from model.errors import InputError
 
 if TYPE_CHECKING:
@@ -181,8 +181,11 @@ def _chosen(
             n_units = int((counts >= wanted).sum())
             rank[np.repeat(counts, counts) < wanted] = wanted
         kept.append(torch.from_numpy(flat[rank < wanted]))
-    if n_units < 2:
-        raise UnprobedError(f"the {task.meaning} has {n_units} {text.units} to test on; an interval needs 2.")
+    if n_units < MIN_UNITS:
+        raise UnprobedError(
+            f"the {task.meaning} has labels in {n_units} of the {text.units.removesuffix(',')} to test on; an interval "
+            f"needs {MIN_UNITS}."
+        )
     return torch.cat(kept), n_units
 
 

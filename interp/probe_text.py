@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 MIN_DOCUMENTS = 10
 """With fewer documents than this, stretches of them are the units."""
-N_STRETCHES, MIN_STRETCHES = 24, 6
-"""How many stretches are cut, and the fewest that an interval is made from."""
+N_STRETCHES = 24
+"""How many stretches are cut where there is room."""
+MIN_UNITS = 6
+"""The fewest units that an interval is made from."""
 GAP = 4
 """Windows left out between two stretches."""
 _FRESH = 7_919
@@ -126,10 +128,10 @@ def _units(lab: Lab, spans: Int[np.ndarray, "document 2"], length: int, split: s
     size = max(length, int((spans[:, 1] - spans[:, 0]).sum()) // N_STRETCHES - gap)
     starts = [np.arange(start + gap, stop - size + 1, size + gap) for start, stop in documents]
     laid = np.concatenate([np.empty(0, dtype=np.int64), *starts])
-    if len(laid) < MIN_STRETCHES:
+    if len(laid) < MIN_UNITS:
         raise InputError(
             f"{lab.name} has too little {split} text to probe: {len(documents)} documents hold a window of {length} "
-            f"tokens, and there is room for {len(laid)} stretches of them at a distance, where {MIN_STRETCHES} are "
+            f"tokens, and there is room for {len(laid)} stretches of them at a distance, where {MIN_UNITS} are "
             "needed; give more text, or shorter windows (window=32)."
         )
     return np.stack([laid, laid + size], axis=1), f"stretches of {split} text, {gap} tokens or more apart,"

@@ -246,6 +246,14 @@ def test_a_site_that_was_not_probed_has_no_score(lab: Lab) -> None:
         found.score("z 0")
 
 
+def only_one_document_of_the_test_part(tokens: Tensor, lab: Lab) -> Tensor:
+    """Letters are labelled in all documents but those held out, of which one is."""
+    text = probe_text(lab, AMOUNTS, longest=256, seed=0)
+    first = text.unit[text.part == Part.TEST].min()
+    asked = (text.part != Part.TEST) | (text.unit == first)
+    return torch.where(asked[:, None], tokens, -1)
+
+
 def test_labels_of_another_shape_or_of_one_value_are_refused(lab: Lab) -> None:
     with pytest.raises(InputError, match="The labels of labels are torch.int64"):
         probe(lab, lambda tokens, _: tokens[:, 1:], ["embed"], amounts=AMOUNTS)
@@ -255,6 +263,10 @@ def test_labels_of_another_shape_or_of_one_value_are_refused(lab: Lab) -> None:
         probe(lab, lambda tokens, _: torch.zeros_like(tokens), ["embed"], amounts=AMOUNTS)
     with pytest.raises(UnprobedError, match="has no labelled position in the train part"):
         probe(lab, "indentation-depth", ["embed"], amounts=AMOUNTS)
+    with pytest.raises(
+        UnprobedError, match="has labels in 1 of the held-out documents to test on; an interval needs 6"
+    ):
+        probe(lab, only_one_document_of_the_test_part, ["embed"], amounts=AMOUNTS)
     numbers = replace(get_task("previous-token"), labels=lambda tokens, _: tokens.double())
     with pytest.raises(InputError, match="n_commonest chooses among classes"):
         probe(lab, numbers, ["embed"], amounts=AMOUNTS)
