@@ -203,11 +203,11 @@ def pair_bands(
     require_bilinear_scores(gpt.config, "A score from weights")
     heads = folded_heads(gpt)
     layer, index = named_head(gpt.config, head)
-    q = query.double() @ heads.W_Q[layer, index] + heads.b_Q[layer, index]
-    k = key.double() @ heads.W_K[layer, index] + heads.b_K[layer, index]
+    q = query.double().to(gpt.device) @ heads.W_Q[layer, index] + heads.b_Q[layer, index]
+    k = key.double().to(gpt.device) @ heads.W_K[layer, index] + heads.b_K[layer, index]
     asked = resolve_offsets(gpt.config, distances)
     terms = torch.stack([_by_band(turned(q, distance, gpt.config) * k) for distance in asked], dim=1)
-    return terms / math.sqrt(gpt.config.head_width)
+    return terms.cpu() / math.sqrt(gpt.config.head_width)
 
 
 def frequencies(config: GPTConfig) -> Float[Tensor, " band"]:

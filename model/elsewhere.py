@@ -21,7 +21,8 @@ OF_A_GPT = {
     "set_use_split_qkv_input": "nothing to switch on: name hook_q_input, hook_k_input or hook_v_input",
     "set_use_attn_in": "nothing to switch on: name hook_attn_in",
     "set_use_hook_mlp_in": "nothing to switch on: name hook_mlp_in",
-    "fold_layer_norm": "gpt.folded_unembed(), which leaves the weights alone",
+    "fold_layer_norm": "gpt.folded_unembed() or interp.folding.folded_heads(gpt), which leave the weights alone",
+    "all_composition_scores": "interp.composition.composition(gpt), which has a null beside each score",
 }
 
 OF_A_CACHE = {
