@@ -1,0 +1,204 @@
+"""What a study of head circuits asks and answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from analyses.config_rules import SEED, at_least, between, require, within
+from interp.approximation import Approximation
+from interp.attribution_patching import Method
+from interp.composition import Null
+from interp.head_roles import HeadRoles, RoleRule
+from interp.patching import Direction
+from interp.path_patching import FFNs
+from interp.stats import Interval, Intervals
+from model.errors import ConfigError
+from model.settings import as_enum
+
+COPY_LOSS, COPY_LOGIT = "copy_loss", "copy_logit"
+
+METRICS = {
+    COPY_LOSS: "loss on the second copy of random tokens, nats",
+    COPY_LOGIT: "logit of the right token minus the vocabulary's mean, on the second copy",
+}
+"""What effects are measured by; claims are made on the first."""
+
+PATHS = ("Q", "K", "V", "logits")
+"""The ways from a sender, in the order of every table: three inputs of the receivers, and straight to the logits."""
+
+
+class Corruption(StrEnum):
+    """What a sender writes instead."""
+
+    REDRAWN = "redrawn"
+    """What it writes when the first copy is another random segment: a symmetric replacement, paired by sequence."""
+
+    MEAN = "mean@pos"
+    """Its mean over other sequences of the same kind, one for each position."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """What is varied."""
+
+    n_sequences: int = 32
+    """Sequences of each draw."""
+    period: int | None = None
+    """Period of the repeated tokens; left out, the one at which the run is judged (`interp.periods`)."""
+    corruption: Corruption = Corruption.REDRAWN
+    """What senders write instead."""
+    ffns: FFNs = FFNs.FROZEN
+    """What FFNs between sender and receiver do: frozen, only the direct edge counts."""
+    null: Null = Null.ROTATION
+    """What composition scores are compared with: rotation, gaussian or permuted."""
+    most_senders: int = 24
+    """At most so many, those with the highest previous-token score on the discovery sequences."""
+    most_receivers: int = 8
+    """At most so many induction heads, those with the highest score on the discovery sequences."""
+    most_patched: int = 64
+    """Heads that are truly patched, at most: those of evenly spaced layers where there are more."""
+    most_offsets: int = 16
+    """Offsets over which composition is averaged, evenly spaced over the context (rope only)."""
+    n_top: int = 5
+    """The largest true effects that an estimate must not overlook."""
+    rule: RoleRule = field(default_factory=RoleRule)
+    """What makes an induction head or a previous-token head."""
+    floor: float = 0.05
+    """Effect in nats below which nothing is claimed."""
+    least_share: float = 0.5
+    """The share of its total effect that must go one way, to call it the way."""
+    least_z: float = 5.0
+    """How many standard deviations of its null a composition score must be above it."""
+    alpha: float = 0.05
+    """Level of the claims about other heads, after Holm's correction."""
+    seed: int = 0
+    """Draws the sequences, the other first copies and the resamples."""
+
+    def __post_init__(self) -> None:
+        for name, choices in (("corruption", Corruption), ("ffns", FFNs), ("null", Null)):
+            object.__setattr__(self, name, as_enum(choices, getattr(self, name), name))
+        require(self, n_sequences=at_least(2), period=at_least(2), seed=SEED)
+        require(self, most_senders=at_least(1), most_receivers=at_least(1), most_patched=at_least(1))
+        require(self, most_offsets=at_least(1), n_top=at_least(1), floor=at_least(0), least_z=at_least(0))
+        require(self, least_share=within(0, 1), alpha=between(0, 1))
+        require(self.rule, "rule", least_score=within(0, 1), times_chance=at_least(0), times_reordered=at_least(0))
+        if self.null is Null.UNTRAINED:
+            raise ConfigError(
+                "null=untrained needs a second model; step 0 stands beside anyway. Give rotation, gaussian or permuted."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paths:
+    """What replacing each sender's output changes, by each way, on one metric."""
+
+    metric: str
+    total: Intervals
+    """Change where everything reads the sender, [sender]."""
+    effect: Intervals
+    """Change where only the path reads it, [sender, path], in the order of PATHS."""
+    share: Intervals
+    """Effect over total, ratio of means, [sender, path]."""
+    unexplained: Float[Tensor, "sender path"]
+    """E |total - effect| / E |total|."""
+    p: Float[Tensor, "sender path"]
+    """Two-sided sign-flip p, Holm-corrected over the senders of each path."""
+    lead: Intervals | None
+    """By each path, the first sender's effect minus the largest of the others' in its direction, paired by sequence,
+    [path]; None where there is one sender."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """Composition of senders with receivers from weights alone, [input, sender, receiver], inputs Q, K and V."""
+
+    score: Float[Tensor, "input sender receiver"]
+    """In [0, 1]; 1/sqrt(d_model) for unrelated heads."""
+    z: Float[Tensor, "input sender receiver"]
+    """(score - null mean) / null sd; NaN where the sender is in no earlier layer, or a head's weights are zero."""
+    rank: Int[Tensor, "input sender receiver"]
+    """How many of all pairs of the model have a larger z by that input: 0 is the largest; `n_pairs` where z is NaN."""
+    n_pairs: int
+    note: str
+    """What was folded, and over what was averaged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimated:
+    """Attribution patching of one kind of place beside true patching, means over sequences, on COPY_LOGIT."""
+
+    place: str
+    """z, q, k or v; k and v by key-value head."""
+    method: Method
+    direction: Direction
+    """Whether clean activations were put into the corrupted run, or the other way round."""
+    layers: tuple[int, ...]
+    """Layers compared."""
+    estimate: Float[Tensor, "layer component"]
+    true: Float[Tensor, "layer component"]
+    agreement: Approximation
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "method", as_enum(Method, self.method, "method"))
+        object.__setattr__(self, "direction", as_enum(Direction, self.direction, "direction"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """Everything that is measured at one checkpoint."""
+
+    clean: Interval
+    """Copy loss on the clean sequences, in nats."""
+    gap: Interval
+    """Copy loss when the first copy is another one, minus that, paired by sequence, in nats."""
+    paths: tuple[Paths, ...]
+    """By metric; empty where `no_paths` says why."""
+    no_paths: str | None
+    weights: Weights | None
+    """None where `no_weights` says why."""
+    no_weights: str | None
+    estimates: tuple[Estimated, ...]
+
+    def by(self, metric: str) -> Paths | None:
+        """The path effects on one metric; None where there are none."""
+        return next((paths for paths in self.paths if paths.metric == metric), None)
+
+    def estimated(self, place: str, method: Method | str, direction: Direction | str) -> Estimated:
+        """The estimates of one kind of place, by one method, in one direction."""
+        wanted = (place, as_enum(Method, method, "method"), as_enum(Direction, direction, "direction"))
+        return next(each for each in self.estimates if (each.place, each.method, each.direction) == wanted)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(Measured):
+    """Which heads feed the copying heads at one checkpoint, and through which input."""
+
+    config: Config
+    run: str
+    step: int
+    tokens_seen: int
+    period: int
+    d_model: int
+    discovery: HeadRoles
+    """Scores on the discovery sequences, and the heads that pass the rule there."""
+    senders: tuple[str, ...]
+    """Heads of layers before the last receiver's: the previous-token head first, if there is one, then the controls."""
+    n_senders: int
+    """How many such heads there are."""
+    receivers: tuple[str, ...]
+    """Induction heads, by layer."""
+    shared: tuple[str, ...]
+    """Heads that read along with the receivers, as they share their keys and values."""
+    has_previous: bool
+    """Whether the first sender is the previous-token head."""
+    at_step_zero: Measured | None
+    """The same sequences and heads at the run's first checkpoint; None if this is it, or it was not kept."""
+
+    @property
+    def n_heads(self) -> int:
+        """Heads of each layer."""
+        return self.discovery.induction.shape[1]
