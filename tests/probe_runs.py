@@ -17,7 +17,7 @@ from tests import planted
 from tests.conftest import make_gpt_with
 
 LETTERS = "abcdefghijklmnopqrs"
-AMOUNTS = Amounts(train=600, validation=200, test=400)
+AMOUNTS = Amounts(train=450, validation=150, test=300)
 
 
 def letters_lab(

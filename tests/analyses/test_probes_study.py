@@ -21,7 +21,7 @@ from model.settings import with_settings
 from tests import planted
 from tests.probe_runs import code_lab, letters_lab
 
-SMALL = Config(n_train=600, n_validation=200, n_test=400)
+SMALL = Config(n_train=450, n_validation=150, n_test=300)
 LETTERS = replace(SMALL, tasks=("previous-token", "position"), sites=("resid_post",))
 
 
