@@ -22,6 +22,7 @@ def head_grid_payload(
     sure: Bool[Tensor, "layer head"] | None = None,
     chosen: str | None = None,
     ablated: Sequence[str] = (),
+    marks: Sequence[Sequence[str]] | None = None,
     digits: int = 2,
     hint: str = HINT,
 ) -> Payload:
@@ -36,6 +37,7 @@ def head_grid_payload(
         sure: which values are told apart from none (underlined).
         chosen: the head that is selected, as in `L1H3`.
         ablated: the heads in the set to ablate, outlined.
+        marks: a short word under each value, such as a distance.
         digits: decimals shown.
         hint: the line below while nothing is pointed at.
     """
@@ -51,6 +53,7 @@ def head_grid_payload(
             "sure": None if sure is None else sure.tolist(),
             "chosen": chosen,
             "set": list(ablated),
+            "marks": None if marks is None else [list(row) for row in marks],
             "digits": digits,
             "hint": hint,
         }

@@ -9,10 +9,12 @@ export function cellIndex(query, key, size, causal) {
   return causal ? (query * (query + 1)) / 2 + key : query * size + key
 }
 
-export const weight = (view, query, key) =>
-  view.weights === null || (view.data.causal && key > query)
-    ? null
-    : view.weights[cellIndex(query, key, view.data.size, view.data.causal)] / 65535
+// What was sent lies between the ends of the scale.
+export function weight(view, query, key) {
+  const { size, causal, scale } = view.data
+  if (view.weights === null || (causal && key > query)) return null
+  return scale.low + (view.weights[cellIndex(query, key, size, causal)] / 65535) * (scale.high - scale.low)
+}
 
 // Row `at` of the pattern (where a query attends), or column `at` (who attends to a key).
 export function strip(view, at, mode) {
@@ -23,13 +25,13 @@ export function strongest(values, skipFirst) {
   let best = null
   values.forEach((value, i) => {
     if (value === null || (skipFirst && i === 0)) return
-    if (best === null || value > values[best]) best = i
+    if (best === null || Math.abs(value) > Math.abs(values[best])) best = i
   })
   return best ?? 0
 }
 
 function makeView(root) {
-  const view = { root, hover: null, hoverHead: null, mode: "to", skipFirst: false, toMax: false, hash: null, held: new Map() }
+  const view = { root, hover: null, hoverHead: null, mode: "to", skipFirst: false, toMax: null, hash: null, held: new Map() }
   const find = (name) => root.querySelector(name)
   Object.assign(view, {
     heads: find(".heads"), canvas: find(".pattern"), live: find(".live"), strip: find(".tokens"), bar: find(".bar"), title: find(".title"),
@@ -40,29 +42,28 @@ function makeView(root) {
 }
 
 function makeControls(view) {
-  const toggle = (label, hint, flip) => {
+  const toggle = (label, hint, pressed, flip) => {
     const button = element("button", "toggle", label)
     button.type = "button"
     button.title = hint
     button.onclick = () => {
       flip()
-      button.setAttribute("aria-pressed", String(button.getAttribute("aria-pressed") !== "true"))
       paint(view)
     }
-    button.setAttribute("aria-pressed", "false")
+    button.pressed = pressed
     return button
   }
   view.bar.replaceChildren(
-    toggle("attended by", "Colour the tokens by who attends to the chosen one, instead of what it attends to", () => {
+    toggle("attended by", "Colour the tokens by who attends to the chosen one, instead of what it attends to", () => view.mode === "by", () => {
       view.mode = view.mode === "to" ? "by" : "to"
     }),
-    toggle("skip first", "Leave the first position out of the colour scale: it often takes most of the attention", () => {
+    toggle("skip first", "Leave the first position out of the colour scale: it often takes most of the attention", () => view.skipFirst, () => {
       view.skipFirst = !view.skipFirst
     }),
-    toggle("scale to max", "Stretch the colours to the largest weight shown, instead of 0 to 1", () => {
-      view.toMax = !view.toMax
+    toggle("scale to max", "Stretch the colours to the largest value of this head, instead of one scale for all heads", () => fits(view), () => {
+      view.toMax = !fits(view)
     }),
-    element("span", "scale"),
+    element("span", "label"), element("span", "scale"),
   )
 }
 
@@ -160,7 +161,7 @@ function paintThumb(view, canvas, head, size) {
   for (let y = 0; y < size; y++) {
     for (let x = 0; x < size; x++) {
       const hidden = view.data.causal && x > y
-      const rgb = hidden ? muted : view.colors.sequential[view.thumbs[(head * size + y) * size + x]]
+      const rgb = hidden ? muted : view.colors[view.data.scale.kind][view.thumbs[(head * size + y) * size + x]]
       image.data.set([...rgb, 255], 4 * (y * size + x))
     }
   }
@@ -183,13 +184,17 @@ function tokenCell(view, at) {
   return view.mode === "to" ? { query: at, key: other } : { query: other, key: at }
 }
 
+// Whether colours are stretched to the head that is shown: as asked, else as the data suggests.
+const fits = (view) => view.toMax ?? view.data.fit
+
 function scaleOf(view) {
-  if (!view.toMax) return { kind: "sequential", low: 0, high: 1 }
-  let high = 0
-  for (let query = 0; query < view.data.size; query++) {
-    for (let key = view.skipFirst ? 1 : 0; key < view.data.size; key++) high = Math.max(high, weight(view, query, key) ?? 0)
+  const { size, scale } = view.data
+  if (!fits(view)) return scale
+  let reach = 0
+  for (let query = 0; query < size; query++) {
+    for (let key = view.skipFirst ? 1 : 0; key < size; key++) reach = Math.max(reach, Math.abs(weight(view, query, key) ?? 0))
   }
-  return { kind: "sequential", low: 0, high: high || 1 }
+  return { kind: scale.kind, low: scale.kind === "diverging" ? -(reach || 1) : 0, high: reach || 1 }
 }
 
 function paint(view) {
@@ -201,14 +206,18 @@ function paint(view) {
   paintTokens(view, scale, cell)
   view.title.textContent = view.data.heads[view.shown] + (view.shown === view.data.focus ? "" : "  (preview)")
   view.live.textContent = cell ? say(view, cell) : view.data.hint
+  view.bar.querySelectorAll(".toggle").forEach((button) => button.setAttribute("aria-pressed", String(button.pressed())))
+  view.root.querySelector(".label").textContent = view.data.label
   view.root.querySelector(".scale").replaceChildren(legend(scale, view.colors))
 }
 
 function say(view, { query, key }) {
   const tokens = view.data.tokens
   const locked = same({ query, key }, view.lock) ? "  · locked" : ""
-  return `query ${query} ‘${tokens[query]}’ → key ${key} ‘${tokens[key]}’   ${number(weight(view, query, key))}${locked}`
+  return `query ${query} ‘${tokens[query]}’ → key ${key} ‘${tokens[key]}’   ${number(weight(view, query, key))}${unit(view)}${locked}`
 }
+
+const unit = (view) => (view.data.label === "attention" ? "" : ` ${view.data.label}`)
 
 function paintPattern(view, scale) {
   const { size, causal } = view.data

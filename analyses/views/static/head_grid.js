@@ -14,6 +14,7 @@ function describe(view, layer, head) {
   const value = values[layer][head]
   const parts = [`L${layer}H${head}`, `${label} ${number(value, digits)}`]
   if (low) parts.push(`[${number(low[layer][head], digits)}, ${number(high[layer][head], digits)}]`)
+  if (view.data.marks) parts.push(view.data.marks[layer][head])
   const rank = rankOf(values, layer, head)
   if (rank) parts.push(`rank ${rank} of ${values.flat().length}`)
   if (before) parts.push(`step 0: ${number(before[layer][head], digits)}`)
@@ -35,6 +36,7 @@ function makeCell(view, layer, head) {
   cell.classList.toggle("sure", Boolean(data.sure?.[layer]?.[head]))
   Object.assign(cell.style, { background: cssColor(rgb), color: inkOn(rgb) })
   cell.append(element("span", "value", number(value, data.digits)))
+  if (data.marks) cell.append(element("span", "mark", data.marks[layer][head]))
   if (data.before) cell.append(element("span", "before", number(data.before[layer][head], data.digits)))
   bindCell(view, cell, layer, head)
   return cell
