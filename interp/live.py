@@ -1,4 +1,4 @@
-"""Looking at one text in one model: its tokens, every head's pattern on them, every memory's coefficient."""
+"""Looking at one text in one model: its tokens, every head's attention on them, every memory's coefficient."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.attention_bases import SIGNED, next_tokens, signed_attention, weighted_attention
 from interp.stimuli import longest_period, ordinary_ids, repeated_tokens
 from model.errors import InputError
 from model.settings import as_enum
@@ -35,6 +36,19 @@ class LiveText(StrEnum):
     """The beginning of a held-out row."""
 
 
+class Basis(StrEnum):
+    """In which unit attention is told (`interp.attention_bases`)."""
+
+    RAW = "raw"
+    """Shares: each query's sum to 1."""
+
+    WEIGHTED = "value-weighted"
+    """Times the length of what the key sends: in units of the stream, and no row sums to anything in particular."""
+
+    SIGNED = "signed"
+    """What each key adds to the logit of the token that follows the query, less the mean logit."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Live:
     """One text in one model."""
@@ -58,6 +72,34 @@ def look(lab: Lab, text: LiveText | str, prompt: str) -> Live:
     _, cache = lab.gpt.run_with_cache(tokens[None], names_filter=names, return_type=None)
     pattern = torch.stack([cache[name][0].float() for name in names])
     return Live(tokens=tuple(lab.str_tokens(tokens)), pattern=pattern.cpu(), source=source)
+
+
+@torch.no_grad()
+def attention_in(
+    lab: Lab, basis: Basis | str, text: LiveText | str, prompt: str
+) -> Float[Tensor, "layer head query key"]:
+    """Every head's attention on the text, in one of three bases.
+
+    Behind the last token nothing follows, so its signed row is about the token that the model gives most.
+
+    Raises:
+        NotAdditiveError: signed contributions to logits are asked of a model whose stream is not a sum.
+    """
+    match as_enum(Basis, basis, "basis"):
+        case Basis.RAW:
+            return look(lab, text, prompt).pattern
+        case Basis.WEIGHTED:
+            tokens, _ = live_tokens(lab, text, prompt)
+            found = [weighted_attention(lab.gpt, tokens[None], layer).weighted for layer in range(lab.config.n_layers)]
+        case Basis.SIGNED:
+            lab.config.require_additive_stream(SIGNED)
+            tokens, _ = live_tokens(lab, text, prompt)
+            targets = next_tokens(tokens[None], after=int(lab.gpt(tokens[None])[0, -1].argmax()))
+            found = [
+                signed_attention(lab.gpt, tokens[None], layer, targets).contribution
+                for layer in range(lab.config.n_layers)
+            ]
+    return torch.cat([each.float() for each in found]).cpu()
 
 
 @torch.no_grad()
