@@ -6,7 +6,7 @@ bound text inputs of the entrypoint, and through them into the address. Pointing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import pandas as pd
@@ -109,12 +109,12 @@ def sentences(texts: Iterable[str]) -> None:
             st.text(text)
 
 
-def table(rows: pd.DataFrame, *, alt: str, height: int | Literal["auto"] = "auto") -> None:
+def table(rows: pd.DataFrame, *, alt: str, height: int | Literal["auto", "content"] = "auto") -> None:
     """A table whose fractions have three decimals, and its p four."""
     fractions = rows.select_dtypes("floating").columns
     digits = {name: 4 if str(name).endswith("p") else 3 for name in fractions}
     shown = {name: st.column_config.NumberColumn(format=f"%.{n}f") for name, n in digits.items()}
-    st.dataframe(rows, hide_index=True, column_config=shown, height=height, alt=alt)
+    st.dataframe(rows, hide_index=True, column_config=shown, height=height, alt=alt, placeholder="")
 
 
 def whole_study(saved: SavedResult) -> None:
@@ -153,8 +153,13 @@ def provenance(saved: SavedResult, *more: str | None) -> None:
     caption(*more, checkpoint, weights, f"seed {known.seed}", f"config {known.config_hash}", known.created[:10])
 
 
-def pick_from(rows: pd.DataFrame, name: str, *, key: str, alt: str, height: int = 320) -> None:
-    """A table in which a click on a row selects what its column `name` says."""
+def pick_from(
+    rows: pd.DataFrame, name: str, *, key: str, alt: str, height: int = 320, words: Mapping[str, str] | None = None
+) -> None:
+    """A table in which a click on a row selects what its column `name` says.
+
+    `words` are what may stand in a column of lists, each word with its colour.
+    """
 
     def picked() -> None:
         chosen = st.session_state[key].selection.rows
@@ -162,9 +167,13 @@ def pick_from(rows: pd.DataFrame, name: str, *, key: str, alt: str, height: int 
             st.session_state[name] = str(rows.iloc[chosen[0]][name])
 
     shown = {column: st.column_config.NumberColumn(format="%.3f") for column in rows.select_dtypes("floating").columns}
+    listed = [column for column in rows if any(isinstance(cell, list) for cell in rows[column])] if words else []
+    for column in listed:
+        options, colours = list(words or {}), list((words or {}).values())
+        shown[column] = st.column_config.MultiselectColumn(options=options, color=colours, width=118)
     st.dataframe(
         rows, hide_index=True, column_config=shown, height=height, key=key, alt=alt, on_select=picked,
-        selection_mode="single-row",
+        selection_mode="single-row", placeholder="",
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from analyses import shelf as shelves_on_disk
-from analyses.registry import STUDIES, get_study
+from analyses.registry import STUDIES, Finding, get_study
 from analyses.results import RECORD, TENSORS, SavedResult, from_here
 from analyses.shelf import Shelf
 from apps.dashboard.launch import ROOT_VARIABLE
@@ -28,6 +28,7 @@ from model.lab import imported_from
 from model.settings import from_plain
 
 if TYPE_CHECKING:
+    from analyses.attention_verdicts import Verdict
     from model.lab import Lab
 
 
@@ -143,6 +144,34 @@ def _read(folder: Path) -> SavedResult:
 def _result(folder: str, stamp: int) -> SavedResult:
     del stamp
     return shelves_on_disk.whole_result(Path(folder))
+
+
+def findings(saved: SavedResult) -> tuple[Finding, ...]:
+    """The result in sentences; remembered, since some studies weigh every head for them."""
+    return _findings(saved, *_identity(saved))
+
+
+def verdicts(saved: SavedResult) -> tuple[Verdict, ...]:
+    """What is to be said of every head, by a result of attention-patterns."""
+    return _verdicts(saved, *_identity(saved))
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _findings(_saved: SavedResult, folder: str, stamp: int) -> tuple[Finding, ...]:
+    del folder, stamp
+    return _saved.findings()
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _verdicts(_saved: SavedResult, folder: str, stamp: int) -> tuple[Verdict, ...]:
+    from analyses.attention_patterns import verdicts as weighed
+
+    del folder, stamp
+    return weighed(_saved.result)
+
+
+def _identity(saved: SavedResult) -> tuple[str, int]:
+    return str(saved.path), _stamp(saved.path / RECORD) + _stamp(saved.path / TENSORS)
 
 
 def metrics(run: Run) -> list[dict[str, Any]]:

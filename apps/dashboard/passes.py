@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import streamlit as st
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from apps.dashboard import data
 from apps.dashboard.data import Run
+from apps.dashboard.head_corpus import HeadExamples, examples_of
 from apps.dashboard.state import Selection
 from interp import live
-from interp.live import Live, LiveText
+from interp.controls import Head
+from interp.live import Basis, Live, LiveText
 
 if TYPE_CHECKING:
+    from analyses.results import SavedResult
     from interp.effects import AblationEffect
     from interp.token_effects import TokenEffects
     from model.lab import Lab
@@ -23,6 +27,18 @@ if TYPE_CHECKING:
 def look(run: Run, chosen: Selection) -> Live:
     """The selected text in the selected checkpoint, with every head's pattern."""
     return _look(data.lab(run, chosen.step), _checkpoint(run, chosen.step), chosen.text, chosen.prompt)
+
+
+def attention(run: Run, chosen: Selection, basis: Basis) -> Float[Tensor, "layer head query key"]:
+    """Every head's attention on the selected text, in one basis."""
+    return _attention(data.lab(run, chosen.step), _checkpoint(run, chosen.step), basis, chosen.text, chosen.prompt)
+
+
+def examples(run: Run, step: int | None, saved: SavedResult, head: Head) -> HeadExamples:
+    """The attention rows of a head whose examples a result names but does not hold: the corpus is read again there."""
+    return _examples(
+        data.lab(run, step), saved, _checkpoint(run, step), f"{saved.path} {saved.provenance.created}", head
+    )
 
 
 def coefficients(run: Run, chosen: Selection) -> Float[Tensor, "layer pos memory"]:
@@ -54,6 +70,31 @@ def effect_at_step_zero(
 def _look(_lab: Lab, checkpoint: str, text: LiveText, prompt: str) -> Live:
     del checkpoint
     return live.look(_lab, text, prompt)
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _attention(
+    _lab: Lab, checkpoint: str, basis: Basis, text: LiveText, prompt: str
+) -> Float[Tensor, "layer head query key"]:
+    del checkpoint
+    return live.attention_in(_lab, basis, text, prompt)
+
+
+@st.cache_resource(max_entries=32, show_spinner="Reading the head's examples in the corpus")
+def _examples(_lab: Lab, _saved: SavedResult, checkpoint: str, result: str, head: Head) -> HeadExamples:
+    from interp.example_rows import example_rows
+
+    del checkpoint, result
+    seen, bos, tokens = _saved.result.behaviour.seen, _lab.tokenizer.bos, _lab.corpus.tokens
+    rows = {
+        choice.value: example_rows(_lab.gpt, tokens, seen_there, bos=bos, heads=[head])
+        for choice, seen_there in examples_of(seen).items()
+    }
+    ids = torch.cat([ids.flatten() for each in rows.values() for ids in (each.tokens, each.next_token)]).unique()
+    known = [token for token in ids.tolist() if token >= 0]
+    return HeadExamples(
+        row=0, rows=rows, spelled=dict(zip(map(str, known), _lab.tokenizer.str_tokens(known), strict=True))
+    )
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

@@ -40,7 +40,7 @@ if saved is not None:
                 f"n = {n} sequences", "95% intervals", "small: step 0" if before else "step 0 is not saved"
             )
     components.provenance(saved, f"period {result.period}")
-    components.findings(saved.findings())
+    components.findings(data.findings(saved))
     components.whole_study(saved)
 
 st.header("Places together")

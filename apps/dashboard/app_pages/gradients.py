@@ -17,7 +17,7 @@ if saved is None and shelf.results:
     saved = shelf.results[-1]
     components.caption(f"below: the result at step {saved.provenance.step} instead")
 if saved is not None:
-    components.findings(saved.findings())
+    components.findings(data.findings(saved))
     components.chart(saved.figure(), alt=data.question(STUDY), key="gradient-figure")
     components.provenance(saved, data.settings_of(saved))
     components.table(saved.table(), alt="Gradient norms by placement and depth")

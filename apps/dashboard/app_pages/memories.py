@@ -18,7 +18,7 @@ if saved is None:
     st.stop()
 
 result = saved.result
-components.findings(saved.findings())
+components.findings(data.findings(saved))
 components.table(memory_parts.layers(result), alt="Agreement, triggers and activity by layer, beside step 0")
 components.provenance(
     saved, f"n = {result.n_prefixes:,} prefixes of {result.config.split} text in {result.n_windows:,} windows"

@@ -6,7 +6,7 @@ from analyses import training_curve
 from apps.dashboard import components, data, inventory, selecting
 from model.errors import CutawayError
 
-PAGE_OF = {
+PAGE_OF = {  # the others are drawn here
     "attention-patterns": "heads",
     "head-ablation": "ablate",
     "ffn-memories": "memories",
@@ -44,8 +44,11 @@ with right:
             if saved is None:
                 components.missing_result(study, run, chosen.step, shelf)
             else:
-                components.findings_in_short(finding for finding in saved.findings() if finding.of_run)
+                components.findings_in_short(finding for finding in data.findings(saved) if finding.of_run)
                 components.provenance(saved)
-                st.page_link(f"app_pages/{PAGE_OF[study]}.py", label="Look closer", icon=":material/arrow_forward:")
+                if study in PAGE_OF:
+                    st.page_link(f"app_pages/{PAGE_OF[study]}.py", label="Look closer", icon=":material/arrow_forward:")
+                else:
+                    components.whole_study(saved)
             for fault in shelf.faults:
                 components.damaged(CutawayError(fault))

@@ -1,0 +1,59 @@
+"""The three units in which attention is told: what they are called, their scales, and where one is not defined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import streamlit as st
+import torch
+from torch import Tensor
+
+from analyses.views import Scale
+from analyses.views.payload import fitted
+from apps.dashboard import components
+from interp.live import Basis
+from model.config import GPTConfig
+from model.errors import NotAdditiveError
+
+TITLES = {Basis.RAW: "raw", Basis.WEIGHTED: "value-weighted", Basis.SIGNED: "signed, as logits"}
+
+UNITS = {Basis.RAW: "attention", Basis.WEIGHTED: "stream units", Basis.SIGNED: "logits"}
+
+EXPLAINED = {
+    Basis.RAW: "the share of attention; a query's shares sum to 1",
+    Basis.WEIGHTED: "attention times the length of what the key sends, |v W_O|, in stream units; rows are not "
+    "normalised",
+    Basis.SIGNED: "what each key adds to the logit of the token that follows, less the mean logit over the vocabulary, "
+    "with the norms' scales held",
+}
+
+
+def choose(model: GPTConfig | None, *, key: str) -> Basis | None:
+    """Let a basis be chosen; where it is not defined for this model that is said, and None is returned."""
+    basis = st.segmented_control(
+        "Attention", list(Basis), default=Basis.RAW, format_func=TITLES.__getitem__, key=key, required=True,
+        persist_state="session", label_visibility="collapsed",
+    )  # fmt: skip
+    reason = undefined(model)
+    if reason is not None:
+        components.caption(f"{TITLES[Basis.SIGNED]}: not defined here. {reason}")
+    return None if basis is Basis.SIGNED and reason is not None else Basis(basis)
+
+
+def undefined(model: GPTConfig | None) -> str | None:
+    """Why signed contributions are not defined for this model, in a sentence; None where they are."""
+    if model is None:
+        return None
+    try:
+        model.require_additive_stream("A contribution to a logit")
+    except NotAdditiveError as error:
+        return str(error).split(". ")[0] + "."
+    return None
+
+
+def scale_of(values: Iterable[Tensor], basis: Basis) -> Scale:
+    """Shares from 0 to 1; otherwise up to the largest value, symmetric about 0 where it is signed."""
+    if basis is Basis.RAW:
+        return Scale()
+    every = torch.cat([each.flatten() for each in values])
+    return fitted(every, "diverging" if basis is Basis.SIGNED else "sequential")
