@@ -19,12 +19,13 @@ induction heads: heads of one-layer models that only copy score as high.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.common_directions import orthonormal, outside, removal_note
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 Embed = Float[Tensor, "d_vocab d_model"]
 
-_LOGITS_AT_ONCE = 2**24
+_LOGITS_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -208,11 +209,12 @@ def diagonal_test(
         raise InputError(f"k={k} is no number of tokens; give one from 1 to the vocabulary's {d_vocab}.")
     ids = torch.arange(d_vocab) if tokens is None else torch.as_tensor(tokens).flatten()
     gpt.check_tokens(ids[None])
-    folded, table, unembed = folded_heads(gpt), token_table(gpt, embed).float(), folded_unembed(gpt).float()
+    ids = ids.to(gpt.device)
+    folded, table, unembed = folded_heads(gpt), token_table(gpt, embed)[ids].float(), folded_unembed(gpt).float()
     found = torch.full((4, *folded.W_V.shape[:2]), torch.nan, dtype=torch.float64)
     for layer, index in named_heads(gpt.config, heads):
         reads, writes = (weights[layer, index].float() for weights in (folded.W_V, folded.W_O))
-        found[:, layer, index] = _diagonal(table @ reads, writes @ unembed, ids.to(gpt.device), k)
+        found[:, layer, index] = _diagonal(table @ reads, writes @ unembed, ids, k)
     return DiagonalTest(
         **dict(zip(("top1", "topk", "mean_rank", "standardised"), found, strict=True)),
         **{"k": k, "d_vocab": d_vocab, "n_tokens": len(ids), "note": token_note(folded, embed)},
@@ -220,18 +222,20 @@ def diagonal_test(
 
 
 def _diagonal(
-    values: Float[Tensor, "d_vocab d_head"], logits: Float[Tensor, "d_head d_vocab"], ids: Tensor, k: int
+    values: Float[Tensor, "token d_head"], logits: Float[Tensor, "d_head d_vocab"], ids: Int[Tensor, " token"], k: int
 ) -> Float[Tensor, " measure"]:
     """Share first, share among the first k, mean rank, mean standardised logit of the own token."""
-    total = torch.zeros(4, dtype=torch.float64)
-    for block in ids.split(max(1, _LOGITS_AT_ONCE // len(values))):
-        rows = values[block] @ logits
-        own = rows.gather(1, block[:, None])
-        ranks = 1 + (rows > own).sum(1).double() + ((rows == own).sum(1).double() - 1) / 2
-        spread, mean = torch.std_mean(rows, dim=1, correction=0)
-        standardised = torch.where(spread > 0, (own[:, 0] - mean) / spread, 0.0)
-        total += torch.stack([(ranks <= 1).sum(), (ranks <= k).sum(), ranks.sum(), standardised.double().sum()]).cpu()
-    return total / len(ids)
+    n, mean = logits.shape[1], logits.mean(1)
+    covariance = torch.cov(logits.double(), correction=0).reshape(len(logits), -1)
+    spread = ((values.double() @ covariance) * values.double()).sum(1).clamp_min(0).sqrt()
+    own, ranks = torch.empty(len(ids), device=ids.device), torch.empty(len(ids), device=ids.device)
+    for places in torch.arange(len(ids), device=ids.device).split(max(1, _LOGITS_AT_ONCE // n)):
+        rows = values[places] @ logits
+        own[places] = rows.gather(1, ids[places, None])[:, 0]
+        higher = rows.sub_(own[places, None]).sign_().sum(1)  # those above minus those below; equal ones count neither
+        ranks[places] = (n + 1 + higher) / 2
+    standardised = (own - values @ mean).double() / spread.masked_fill(spread == 0, math.inf)
+    return torch.stack([(ranks <= 1).double(), (ranks <= k).double(), ranks.double(), standardised]).mean(1).cpu()
 
 
 # --- shared ----------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -210,7 +210,7 @@ def composition(
         over: the mean of the score over offsets, or its maximum.
         offsets: query minus key positions; by default those of a full context, at most 64 of them, evenly spaced.
         without: [direction, d_model], taken out of what is written and read, such as `embedding_mean(gpt)`.
-        untrained: the model of that null, of the same sizes.
+        untrained: the model of that null, with the same config.
         seed: names the draw of the Gaussian heads.
 
     Raises:
@@ -412,13 +412,12 @@ def _untrained(untrained: GPT | None, plan: Plan) -> tuple[Tensor, Tensor]:
     """Mean and sd per kind, over all pairs of the other model."""
     if untrained is None:
         raise InputError('null="untrained" needs that model; pass untrained=open_run("RUN@0").gpt, or another.')
-    config, other = plan.config, untrained.config
-    if (other.d_model, other.head_width) != (config.d_model, config.head_width) or other.n_layers < 2:
+    if untrained.config != plan.config:
         raise InputError(
-            f"the untrained model has {other.n_layers} layers of d_model={other.d_model}, d_head={other.d_head}; give "
-            f"one of at least two layers with d_model={config.d_model}, d_head={config.d_head}."
+            'null="untrained" compares with the same model before training, and configs differ; pass its checkpoint '
+            "of step 0, or GPT(gpt.config, seed=1)."
         )
-    scores, _, _ = _all_pairs(folded_heads(untrained), replace(plan, config=other))
+    scores, _, _ = _all_pairs(folded_heads(untrained), plan)
     return _per_kind([each[each.isfinite()] for each in scores])
 
 

@@ -10,6 +10,7 @@ Everything is normalised beforehand, so that a squared score is one inner produc
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -77,9 +78,10 @@ def writers_of(
     W_V: Float[Tensor, "writer d_model d_head"], W_O: Float[Tensor, "writer d_head d_model"], plan: Plan
 ) -> Float[Tensor, "writer rank d_model"]:
     """What heads write, up to a rotation of what they read, of norm 1 (0 where a head writes nothing)."""
-    written = torch.linalg.qr(W_V).R @ outside(W_O, plan.basis)
+    squares, turns = torch.linalg.eigh(W_V.mT @ W_V)
+    written = (squares.clamp_min(0).sqrt()[..., None] * turns.mT) @ outside(W_O, plan.basis)
     norms = written.norm(dim=(-2, -1), keepdim=True)
-    return torch.where(norms > 0, written / norms, 0.0)
+    return written / norms.masked_fill(norms == 0, math.inf)
 
 
 def readers_of(kind: Kind, layer: HeadWeights, plan: Plan) -> Readers:
@@ -95,7 +97,7 @@ def readers_of(kind: Kind, layer: HeadWeights, plan: Plan) -> Readers:
     X = outside(reads.mT, plan.basis).mT
     sizes = torch.einsum("hxy,hoxy->ho", X.mT @ X, grams)[..., None, None]
     shared = 1 if kind is Kind.Q else layer.n_sharing
-    return Readers(X=X[::shared], G=torch.where(sizes > 0, grams / sizes, 0.0))
+    return Readers(X=X[::shared], G=grams / sizes.masked_fill(sizes <= 0, math.inf))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

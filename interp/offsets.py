@@ -28,19 +28,27 @@ def turned(weights: Float[Tensor, "*axes d_head"], offset: int, config: GPTConfi
     """Weights whose queries are turned by `offset`, backwards where it is negative; unchanged without rope."""
     if config.positions is not Positions.ROPE:
         return weights
-    by = torch.tensor([[abs(offset)]], device=weights.device)
-    forwards = Rotation.of(by, config.head_width, config.rope_base, weights.dtype)
-    rotation = forwards if offset >= 0 else Rotation(forwards.cos, -forwards.sin)
-    return rotation(weights.reshape(1, 1, -1, weights.shape[-1])).reshape(weights.shape)
+    return _rotation([offset], config, weights)(weights.reshape(1, 1, -1, weights.shape[-1])).reshape(weights.shape)
 
 
 def turned_grams(
     grams: Float[Tensor, "head d_head d_head"], offsets: Sequence[int], config: GPTConfig
 ) -> Float[Tensor, "head offset d_head d_head"]:
     """Gram matrices W^T W of weights turned by each offset, from those of the weights: R^T gram R."""
-    one = torch.eye(grams.shape[-1], dtype=grams.dtype, device=grams.device)
-    rotations = torch.stack([turned(one, offset, config) for offset in offsets])
-    return rotations.mT @ grams[:, None] @ rotations
+    each = grams.expand(len(offsets), -1, -1, -1)
+    if config.positions is not Positions.ROPE:
+        return each.transpose(0, 1)
+    rotation = _rotation(offsets, config, grams)
+    for _ in range(2):  # its columns, then its rows: a Gram matrix is symmetric
+        each = rotation(each.flatten(1, 2)[None])[0].unflatten(1, (len(grams), -1)).mT
+    return each.transpose(0, 1)
+
+
+def _rotation(offsets: Sequence[int], config: GPTConfig, like: Tensor) -> Rotation:
+    """The model's rotation of each offset, on an axis of positions."""
+    by = torch.tensor([list(offsets)], device=like.device)
+    forwards = Rotation.of(by.abs(), config.head_width, config.rope_base, like.dtype)
+    return Rotation(forwards.cos, forwards.sin * by.sign()[..., None, None])
 
 
 def resolve_offsets(config: GPTConfig, offsets: int | Sequence[int] | None) -> tuple[int, ...]:

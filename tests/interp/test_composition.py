@@ -232,6 +232,7 @@ def test_a_small_component_that_is_read_alone_stands_out_where_the_head_does_not
         ({"smeared_keys": True}, {"kinds": "k"}, InputError, "K-composition is not defined with smeared_keys=true"),
         ({"n_layers": 1}, {}, InputError, "no later head"),
         ({}, {"null": "untrained"}, InputError, "pass untrained="),
+        ({}, {"null": "untrained", "untrained": GPT(GPTConfig(**SIZES, d_model=64))}, InputError, "and configs differ"),
         ({}, {"null": "rotation", "over": "max"}, InputError, "not of a maximum"),
         ({"n_heads": 2}, {"null": "permuted"}, InputError, "layers of 2 heads have too few"),
         ({}, {"without": torch.ones(3, 7)}, InputError, "give finite rows of 32 numbers"),
