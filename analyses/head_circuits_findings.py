@@ -143,7 +143,9 @@ def _replacement(result: Result) -> str:
 def _held(result: Result) -> str:
     """What was held fixed, and who reads along."""
     ffns = "frozen" if result.config.ffns is FFNs.FROZEN else "recomputed"
-    along = f"; {', '.join(result.shared)} share keys and values with them and read along" if result.shared else ""
+    verbs = ("shares", "reads") if len(result.shared) == 1 else ("share", "read")
+    along = f"; {', '.join(result.shared)} {verbs[0]} keys and values with them and {verbs[1]} along"
+    along = along if result.shared else ""
     return f"other heads held, FFNs in between {ffns}{along}"
 
 

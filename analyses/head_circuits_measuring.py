@@ -94,7 +94,7 @@ class Question:
             senders=tuple(head(*each).label for each in self.senders),
             n_senders=self.n_senders,
             receivers=tuple(head(*each).label for each in self.receivers),
-            shared=self._shared(lab),
+            shared=self.shared(lab),
             has_previous=self.has_previous,
             at_step_zero=before,
         )
@@ -187,7 +187,7 @@ class Question:
             lead=lead,
         )
 
-    def _shared(self, lab: Lab) -> tuple[str, ...]:
+    def shared(self, lab: Lab) -> tuple[str, ...]:
         """Heads of the receivers' key-value groups that are no receivers."""
         group = lab.config.n_heads // lab.config.kv_heads
         groups = {(layer, index // group) for layer, index in self.receivers}

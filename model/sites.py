@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
 from model.config import SUM_NORMS, FFNKind, GPTConfig, Positions
 from model.errors import UnknownSiteError, closest
@@ -151,11 +152,17 @@ def site_named(name: str | Site) -> Site:
 
 def sites(config: GPTConfig) -> dict[str, Site]:
     """Every place of a model with this config by hook name, in forward order (on-demand places included)."""
+    return dict(_named_sites(config))
+
+
+@cache
+def _named_sites(config: GPTConfig) -> tuple[tuple[str, Site], ...]:
+    """The same, found once for every config: it is asked for at each intervention."""
     present = [tap for tap in Tap if _exists(tap, config)]
     before = [tap.at() for tap in present if not tap.per_layer and tap in (Tap.EMBED, Tap.POS_EMBED)]
     inside = [tap.at(layer) for layer in range(config.n_layers) for tap in _block_order(present, config)]
     after = [tap.at() for tap in present if not tap.per_layer and tap not in (Tap.EMBED, Tap.POS_EMBED)]
-    return {str(site): site for site in (*before, *inside, *after)}
+    return tuple((str(site), site) for site in (*before, *inside, *after))
 
 
 def resolve(
