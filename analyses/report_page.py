@@ -30,6 +30,12 @@ READINGS = {
         "model misses it. Lines are 95% intervals. The squares show the same by place, orange for harm, blue for "
         "help."
     ),
+    "head-circuits": (
+        "Rows are heads of earlier layers. Left, weights: orange squares read more of that head than chance would have "
+        "it. Right, what copying loses when only one input of the induction heads reads what that head writes on "
+        "another first copy: a head that feeds the keys has its orange point under its diamond, which is where "
+        "everything reads it. Below, a point is a head: on the dashed line a gradient tells its effect."
+    ),
     "ffn-memories": (
         "Above, by layer: how often a memory's value promotes what follows its top trigger, against permutations "
         "(grey) and step 0 (orange); how alike its triggers end; how often it fires. Below, a row is a memory: "

@@ -1,6 +1,6 @@
 """The demo: from nothing to a studied model and its report, in a few minutes on two cores.
 
-Trains a small GPT and its post-norm twin on the same tokens, asks the four studies about them, says what they found
+Trains a small GPT and its post-norm twin on the same tokens, asks every study about them, says what they found
 (or that they found nothing) and writes the report. What an earlier call completed is used again; what it left half
 done is resumed.
 """
@@ -44,8 +44,10 @@ class Question:
 QUESTIONS = (
     Question(study="attention-patterns", also_untrained=True),
     Question(study="head-ablation", also_untrained=True),
+    Question(study="head-circuits"),
     Question(study="ffn-memories", also_untrained=True),
     Question(study="gradient-flow", beside_twin=True),
+    Question(study="probes"),
 )
 """What is asked of the run's last checkpoint."""
 

@@ -15,7 +15,7 @@ from apps.progress import bar
 def demo(*, out: Out = None, seed: Seed = 0, device: Device = "auto") -> None:
     """Train a small GPT on Python's standard library, study it, write a report.
 
-    Trains the demo preset and its post-norm twin, runs the four studies, writes report.html and says what was found.
+    Trains the demo preset and its post-norm twin, runs every study, writes report.html and says what was found.
     What an earlier call has completed is used again.
     """
     from apps.demo import run_demo

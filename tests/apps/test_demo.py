@@ -21,13 +21,17 @@ from model.settings import with_settings
 from model.training.config import RunConfig
 from model.training.loop import Interrupted
 
+PROBED = ("tasks=previous-token", "sites=resid_post", "n_train=200", "n_validation=60", "n_test=100")
+
 QUESTIONS = (
     Question(
         study="attention-patterns", settings=("n_sequences=4", "n_text=4", "n_resamples=100"), also_untrained=True
     ),
     Question(study="head-ablation", settings=("n_sequences=4", "n_controls=2"), also_untrained=True),
+    Question(study="head-circuits", settings=("n_sequences=4", "most_patched=4")),
     Question(study="ffn-memories"),
     Question(study="gradient-flow", settings=("initialization=false", "n_sequences=4", "n_groups=2"), beside_twin=True),
+    Question(study="probes", settings=PROBED),
 )
 
 
