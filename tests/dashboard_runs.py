@@ -14,10 +14,12 @@ from model.training import train
 
 STEP = 24
 STUDIES = {
-    "attention-patterns": ["n_sequences=8", "n_text=4", "n_resamples=100"],
+    "attention-patterns": ["n_sequences=8", "n_text=4", "n_resamples=100", "n_tokens=2048"],
     "head-ablation": ["n_sequences=8", "n_controls=4"],
+    "head-circuits": ["n_sequences=4", "most_patched=4"],
     "ffn-memories": ["n_tokens=2048", "n_triggers=5", "n_shown=3", "n_permutations=20"],
     "gradient-flow": ["initialization=false", "n_sequences=8", "n_groups=4"],
+    "probes": ["tasks=previous-token", "sites=resid_post", "n_train=200", "n_validation=100", "n_test=200"],
 }
 """Every study, with settings under which it takes a second."""
 
