@@ -26,8 +26,12 @@ from analyses.views import (
     visible,
 )
 from analyses.views.attention import BUDGET, pool_max
+from analyses.views.behaviour import SERIES, distance_figure, distance_rows
 from analyses.views.payload import checked, fitted, packed
+from interp.head_behaviour import behaviour_of
+from interp.prefixes import cut_windows
 from model.errors import InputError
+from tests.conftest import make_gpt_with
 
 HOSTILE = ["<img src=x onerror=alert(1)>", "</script>", "\u202e", "\x00", "\ud800", "\n", "", "👩\u200d💻", "\u2028"]
 
@@ -55,6 +59,28 @@ def test_the_browser_gets_every_weight_to_a_131000th() -> None:
     for head in range(8):
         error = (decoded(payload, head) - pattern.flatten(0, 1)[head].double()).abs().max()
         assert error <= 0.5 / 65535 + 1e-9
+
+
+def test_signed_values_reach_the_browser_with_their_sign_and_zero_is_exactly_the_middle_colour() -> None:
+    values = torch.randn(1, 2, 9, 9, generator=torch.Generator().manual_seed(0)).tril()
+    values[0, 1] = 0
+    reach = float(values.abs().max())
+    payload = attention_payload(
+        values, ["x"] * 9, scale=Scale(kind="diverging", low=-reach, high=reach), label="logits"
+    )
+    there = payload["scale"]["low"] + decoded(payload, 0) * (payload["scale"]["high"] - payload["scale"]["low"])
+    assert (there - values[0, 0].double()).tril().abs().max() <= reach / 65535 + 1e-6
+    thumbs = np.frombuffer(base64.b64decode(payload["thumbs"]), dtype="u1").reshape(2, 9, 9)
+    assert set(np.unique(thumbs[1])) <= {127, 128}
+    assert np.array_equal(thumbs[0][5, :6] > 127, (values[0, 0, 5, :6] > 0).numpy())
+    assert payload["fit"]
+    assert not attention_payload(causal_pattern(), ["x"] * 9)["fit"]
+
+
+def test_pooling_keeps_what_is_largest_by_size() -> None:
+    values = torch.tensor([[[1.0, -3.0], [2.0, 0.0]]])
+    assert pool_max(values, 2).tolist() == [[[-3.0]]]
+    assert pool_max(-values, 2).tolist() == [[[3.0]]]
 
 
 def test_only_the_head_in_focus_is_sent_when_all_would_be_too_many() -> None:
@@ -157,6 +183,26 @@ def test_signed_values_get_a_scale_symmetric_about_zero() -> None:
 def test_what_is_not_a_number_is_sent_as_none() -> None:
     payload = head_grid_payload(torch.tensor([[float("nan"), 0.5]]), "score")
     assert payload["values"] == [[None, 0.5]]
+
+
+def test_a_word_in_a_head_s_cell_arrives() -> None:
+    assert head_grid_payload(torch.tensor([[0.1, 0.4]]), "score", marks=[["1 back", "2 back"]])["marks"] == [
+        ["1 back", "2 back"]
+    ]
+    assert head_grid_payload(torch.tensor([[0.1, 0.4]]), "score")["marks"] is None
+
+
+def test_distances_are_told_in_stretches_that_lose_no_attention() -> None:
+    gpt = make_gpt_with()
+    corpus = np.arange(40) % 50
+    seen = behaviour_of(gpt, corpus, cut_windows([(0, 40)], gpt.config.n_ctx), bos=None)
+    rows = distance_rows(seen, (1, 2))
+    for name in SERIES:
+        assert rows[name].sum() == pytest.approx(1, abs=1e-5)
+    assert rows["band"].tolist()[:4] == ["first", "0", "1", "2"]
+    assert rows["raw"].tolist()[2] == pytest.approx(float(seen.distance[1, 2, 1]))
+    spec = distance_figure(seen, (1, 2)).to_dict()
+    assert {each["mark"]["type"] for each in spec["layer"]} == {"bar", "tick", "point"}
 
 
 def test_packing_clamps_and_never_wraps_around() -> None:

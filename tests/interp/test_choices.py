@@ -26,6 +26,7 @@ import interp
 from analyses import attention_result
 from analyses import gradient_initialization as initial
 from analyses import head_ablation_result as ablation_result
+from analyses import head_circuits_result as circuits_result
 from analyses.attention_readings import Kind, Reading, read
 from analyses.attention_stimuli import Sequences, Stimulus
 from analyses.ffn_result import Config as FFNConfig
@@ -33,18 +34,34 @@ from analyses.ffn_result import Split
 from analyses.views.embed import embed, page
 from analyses.views.sources import View, sources
 from interp.ablation import ablated, hooks_for, mean_activations
+from interp.approximation import Approximation
 from interp.attribution import Detail, logit_attribution
+from interp.attribution_patching import Estimates, Method, attribution_patching
+from interp.composition import Null
 from interp.detector import ErrorMeasure, HeadPattern, detect_heads, match_heads, overlap, similarity, wanted_pattern
 from interp.effects import AblationEffect, ablate
-from interp.live import LiveText, coefficients, live_tokens, look
+from interp.live import Basis, LiveText, attention_in, coefficients, live_tokens, look
+from interp.metrics import logit_difference
+from interp.patching import Direction, Patched, activation_patching, patch_grid
+from interp.path_patching import (
+    FFNs,
+    Input,
+    PathEffects,
+    Receiver,
+    Scales,
+    feeding_paths,
+    path_effects,
+    path_effects_by,
+)
 from interp.places import Intervention, Place, PlaceKind, head, parse_intervention, resolve_places
-from interp.recordings import Means
+from interp.recordings import Means, Recording, record
 from interp.stats import Interval
 from interp.stimuli import reordered, repeated_tokens
 from interp.token_effects import token_effects
 from model import GPT, Norm, NormKind
 from model.errors import ConfigError, InputError
 from model.lab import Lab
+from model.sites import Tap
 from tests.conftest import make_gpt_with
 from tests.planted_run import planted_lab
 
@@ -157,6 +174,50 @@ def with_memories(lab: Lab) -> Any:
     return SimpleNamespace(tokenizer=lab.tokenizer, **parts)
 
 
+PAIR: Any = (make_gpt_with(), TOKENS, TOKENS.flip(0), logit_difference(TOKENS[:, 0], TOKENS[:, 1]))
+"""A model, clean and corrupted prompts, and a metric."""
+
+
+def patched_in(direction: Any) -> Patched:
+    model, clean, corrupted, metric = PAIR
+    grid = patch_grid(model.config, Tap.Z, layers=[1])
+    found = activation_patching(model, clean, corrupted, grid, metric, direction=direction)
+    return replace(found, direction=direction)
+
+
+def sent() -> Recording:
+    return record(PAIR[0], PAIR[2], Tap.Z.at(0), source="the corrupted prompts")
+
+
+def paths(**choices: Any) -> PathEffects:
+    model, clean, _, metric = PAIR
+    return path_effects(model, clean, [(0, 1)], feeding_paths([(1, 2)]), metric, source=sent(), **choices)
+
+
+def paths_by(scales: Any) -> PathEffects:
+    model, clean, _, metric = PAIR
+    into = feeding_paths([(1, 2)])
+    return path_effects_by(model, clean, [(0, 1)], into, {"": metric}, source=sent(), scales=scales)[""]
+
+
+def estimates(**choices: Any) -> Estimates:
+    rest = {"method": Method.LINEAR, "direction": Direction.NOISING} | choices
+    return Estimates(tap=Tap.Z, effect=torch.zeros(1, 1, 1), **rest)
+
+
+def estimated(**choices: Any) -> circuits_result.Estimated:
+    rest = {"method": Method.LINEAR, "direction": Direction.NOISING} | choices
+    agreement = Approximation(n=1, pearson=1.0, spearman=1.0, same_sign=1.0, top=1, missed=())
+    cells = {"estimate": torch.zeros(1, 1), "true": torch.zeros(1, 1), "layers": (0,), "agreement": agreement}
+    return circuits_result.Estimated(place="z", **cells, **rest)
+
+
+def one_estimated(direction: Any) -> circuits_result.Estimated:
+    """What `estimated` looks through: the estimates, and nothing else of the result."""
+    both = SimpleNamespace(estimates=[estimated(direction=each) for each in Direction])
+    return circuits_result.Measured.estimated(both, "z", Method.LINEAR, direction)  # type: ignore[arg-type]
+
+
 EVERY_HEAD = torch.ones(2, 4, dtype=torch.bool)
 GRID: dict[str, Any] = {"cells": []}
 
@@ -186,6 +247,7 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         lambda given, lab: ablate(lab, "L1H2", intervention=given, n_sequences=4, n_controls=0).places,
     ),
     "interp.live.look": (LiveText, lambda given, lab: look(lab, given, prompt(lab)).source),
+    "interp.live.attention_in": (Basis, lambda given, lab: attention_in(lab, given, "prompt", prompt(lab))),
     "interp.live.coefficients": (LiveText, lambda given, lab: coefficients(with_memories(lab), given, prompt(lab))),
     "interp.live.live_tokens": (LiveText, lambda given, lab: live_tokens(lab, given, prompt(lab))[1]),
     "interp.places.Place.kind": (PlaceKind, lambda given, _: repr(Place(kind=given, layer=0, index=1))),
@@ -233,6 +295,37 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Intervention,
         lambda given, _: sets().index(found) if (found := one_of_each("induction", given)) else None,
     ),
+    "analyses.head_circuits_result.Config.corruption": (
+        circuits_result.Corruption,
+        lambda given, _: repr(circuits_result.Config(corruption=given)),
+    ),
+    "analyses.head_circuits_result.Config.ffns": (FFNs, lambda given, _: repr(circuits_result.Config(ffns=given))),
+    "analyses.head_circuits_result.Config.null": (Null, lambda given, _: repr(circuits_result.Config(null=given))),
+    "analyses.head_circuits_result.Estimated.method": (Method, lambda given, _: repr(estimated(method=given).method)),
+    "analyses.head_circuits_result.Estimated.direction": (
+        Direction,
+        lambda given, _: repr(estimated(direction=given).direction),
+    ),
+    "analyses.head_circuits_result.Measured.estimated": (
+        Direction,
+        lambda given, _: repr(one_estimated(given).direction),
+    ),
+    "interp.attribution_patching.Estimates.method": (Method, lambda given, _: repr(estimates(method=given).method)),
+    "interp.attribution_patching.Estimates.direction": (
+        Direction,
+        lambda given, _: repr(estimates(direction=given).direction),
+    ),
+    "interp.attribution_patching.attribution_patching": (
+        Direction,
+        lambda given, _: attribution_patching(*PAIR, direction=given, taps=[Tap.Z])[0].effect,
+    ),
+    "interp.patching.Patched.direction": (Direction, lambda given, _: repr(patched_in(given).direction)),
+    "interp.patching.activation_patching": (Direction, lambda given, _: patched_in(given).patched),
+    "interp.path_patching.PathEffects.ffns": (FFNs, lambda given, _: repr(replace(paths(), ffns=given).ffns)),
+    "interp.path_patching.PathEffects.scales": (Scales, lambda given, _: repr(replace(paths(), scales=given).scales)),
+    "interp.path_patching.Receiver.input": (Input, lambda given, _: Receiver(layer=1, head=0, input=given).label),
+    "interp.path_patching.path_effects": (FFNs, lambda given, _: paths(ffns=given).effect),
+    "interp.path_patching.path_effects_by": (Scales, lambda given, _: paths_by(given).effect),
     "analyses.views.embed.embed": (View, lambda given, _: embed(given, GRID)),
     "analyses.views.embed.page": (View, lambda given, _: page(given, GRID, "toy")),
     "analyses.views.sources.sources": (View, lambda given, _: sources(given)),
@@ -244,6 +337,7 @@ def members(name: str) -> list[StrEnum]:
     """The choices that mean something there: what is scored elsewhere than on repeats is no finding."""
     elsewhere = {Kind.MATCH, Kind.LATER, Kind.PREFIX_MATCHING, Kind.POSITIONAL, Kind.COPYING}
     absent = elsewhere if name.startswith("analyses.attention_result.") else set()
+    absent |= {Null.UNTRAINED} if name == "analyses.head_circuits_result.Config.null" else set()  # needs a second model
     return [member for member in CASES[name][0] if member not in absent]
 
 
