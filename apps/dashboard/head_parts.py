@@ -28,9 +28,13 @@ def verdicts(saved: SavedResult, head: Head | None) -> Head:
     with rows:
         st.subheader("Every head")
         components.pick_from(
-            listed, "head", key="head_table", height=390, words={word.value: colour for word, colour in head_verdicts.COLOURS.items()},
+            listed,
+            "head",
+            key="head_table",
+            height=390,
+            words={word.value: colour for word, colour in head_verdicts.COLOURS.items()},
             alt="Heads by how well their names are supported",
-        )  # fmt: skip
+        )
         components.caption(f"{len(every)} heads, the best supported first; click a row to choose one")
     first = next(each for each in every if each.label == listed["head"].iloc[0])
     verdict = next((each for each in every if (each.layer, each.head) == head), first)
