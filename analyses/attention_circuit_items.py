@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from statistics import NormalDist
 
@@ -32,7 +33,7 @@ def copying_items(result: Result, main: Kind | None, place: Head) -> Iterator[Ev
 def _copying_by_weights(result: Result, main: Kind | None, place: Head) -> Iterator[Evidence]:
     copying, diagonal = result.weights.copying, result.weights.diagonal
     if copying is None or diagonal is None:
-        said = f"whether its weights copy is not defined here: {first_sentence(result.weights.missing['copying'])}"
+        said = f"whether its weights copy is not defined ({result.weights.missing['copying'].setting})"
         yield Evidence(source=Source.COPYING, what=_EIGEN, bearing=Bearing.ABSENT, said=said)
         return
     score, z, first = float(copying.score[place]), float(copying.z[place]), result.weights_at_step_zero
@@ -122,22 +123,12 @@ def composition_items(result: Result, place: Head) -> Iterator[Evidence]:
 
 
 def _not_composed(weights: Weights) -> Iterator[Evidence]:
-    """The inputs of which no composition is defined, those with one reason together."""
-    reasons = {name: first_sentence(weights.missing[name]) for name in INPUTS if name in weights.missing}
-    for reason in dict.fromkeys(reasons.values()):
-        names = [name for name in INPUTS if reasons.get(name) == reason]
-        inputs = " and ".join(_PLURAL[name] for name in names)
-        said = f"whose output its {inputs} read is not defined here: {reason}"
+    """The inputs of which no composition is defined, together."""
+    names = [name for name in INPUTS if name in weights.missing]
+    if names:
+        inputs = f"{', '.join(_PLURAL[name] for name in names[:-1])} and {_PLURAL[names[-1]]}"
+        said = f"whose output its {inputs} read is not defined ({weights.missing[names[0]].setting})"
         yield Evidence(source=Source.COMPOSITION, what=f"{', '.join(names)} read", bearing=Bearing.ABSENT, said=said)
-
-
-def first_sentence(text: str) -> str:
-    """What is wrong, without what to do about it, and without its stop.
-
-    >>> first_sentence("L0 has no FFN. Ask of another layer.")
-    'L0 has no FFN'
-    """
-    return text.split(". ")[0].rstrip(".")
 
 
 _PLURAL = {"q": "queries", "k": "keys", "v": "values"}
@@ -159,33 +150,26 @@ def _pair_item(result: Result, pair: Pair, what: str, said: str, *, n: int) -> E
     )
 
 
-def behaviour_item(result: Result, place: Head) -> Iterator[Evidence]:
-    """Where its attention goes on the corpus, what it attends to, and where it writes most."""
-    known = result.behaviour
+def behaviour_item(result: Result, place: Head) -> Evidence:
+    """How far back it looks on the corpus, what it favours there, and where it writes most."""
+    known, what = result.behaviour, "median distance on the corpus, in tokens"
     if known is None:
-        said = f"what it does on its corpus could not be seen: {first_sentence(str(result.no_behaviour))}"
-        yield Evidence(source=Source.BEHAVIOUR, what="corpus", bearing=Bearing.ABSENT, said=said, decides=False)
-        return
+        said = "what it does on its corpus could not be seen"
+        return Evidence(source=Source.BEHAVIOUR, what=what, bearing=Bearing.ABSENT, said=said)
     seen = known.seen
-    resting, local = float(seen.position_zero[place]), float(seen.local_share(_LOCAL)[place])
-    attended, at = (
+    distance, lift = float(seen.median_distance[place]), float(seen.attended_lift.lift[place][0])
+    favoured, at = (
         " ".join(f'"{token}"' for token in known.tokens(listed, place, 3))
         for listed in (seen.attended_lift, seen.query_tokens)
     )
-    yield Evidence(
+    within = f"half of its attention lies within {distance:.0f} {'token' if distance == 1 else 'tokens'}"
+    return Evidence(
         source=Source.BEHAVIOUR,
-        what="share of attention on position 0, corpus",
+        what=what,
         bearing=Bearing.OPEN,
         said=(
-            f"over {seen.n_queries:,} tokens of its corpus {number(local)} of its attention lies within {_LOCAL} "
-            f"tokens and {number(resting)} on position 0 (even attention {number(seen.even_local_share(_LOCAL))} and "
-            f"{number(seen.even_position_zero)}); it favours {attended}, and writes most at {at}"
+            f"over {seen.n_queries:,} tokens of its corpus {'it rests' if math.isnan(distance) else within}, "
+            f"it favours {favoured} (lift {lift:.1f}), and writes most at {at}"
         ),
-        value=resting,
-        null=seen.even_position_zero,
-        decides=False,
+        value=None if math.isnan(distance) else distance,
     )
-
-
-_LOCAL = 8
-"""Tokens that are near."""

@@ -49,18 +49,17 @@ def draw(result: Result) -> Any:
     )
 
 
-def matrix_rows(result: Result) -> pd.DataFrame:
+def matrix_rows(result: Result) -> list[dict[str, Any]]:
     """One row per cell of the matrices: reading, kind, head, value, interval, chance, and whether the head is found."""
     columns = [(reading.title, reading) for reading in _columns(result)]
     if (first := result.headline_at_step_zero) is not None:
         columns.append((f"period {first.period}, step 0", first))
-    rows = [
+    return [
         row
         for title, reading in columns
         for kind in _ROWS
         for row in (_cells(result, reading, kind, title) if kind in reading else _no_cells(result, kind, title))
     ]
-    return pd.DataFrame(rows)
 
 
 def _columns(result: Result) -> list[Reading]:
@@ -104,7 +103,7 @@ def _complement(cell: Interval) -> Interval:
 
 def _matrices(result: Result) -> Any:
     rows = matrix_rows(result)
-    titles = list(dict.fromkeys(rows["reading"]))
+    titles = list(dict.fromkeys(row["reading"] for row in rows))
     n_layers, n_heads = result.headline[Kind.INDUCTION].intervals.mean.shape
     cell = _cell_side(len(titles), n_heads)
     base = alt.Chart().encode(
@@ -128,7 +127,7 @@ def _matrices(result: Result) -> Any:
     if cell >= _READABLE:
         layers.append(_numbers(base))
     return (
-        alt.layer(*layers, data=alt.InlineData(values=rows.to_dict("records")))  # no limit on rows
+        alt.layer(*layers, data=alt.InlineData(values=rows))  # no limit on rows
         .properties(width=cell * n_heads, height=cell * n_layers)
         .facet(
             row=alt.Row("kind:N", title=None, sort=list(_ROWS.values()), header=_header(angle=0, align="left")),

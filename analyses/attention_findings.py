@@ -77,7 +77,20 @@ def _heads(result: Result) -> list[Finding]:
         ranked_verdicts.append((of_kind[verdict.kinds[0]], len(ranked_verdicts), verdict))
         of_kind[verdict.kinds[0]] += 1
     spoken = [verdict for *_, verdict in sorted(ranked_verdicts, key=lambda each: each[:2])[:N_SPOKEN]]
-    return [_count(result, every), *(Finding(sentence=each.short, found=_found(each)) for each in spoken)]
+    return [_count(result, every), *(_verdict(each) for each in spoken), *_not_defined(result)]
+
+
+def _verdict(verdict: Verdict) -> Finding:
+    return Finding(sentence=verdict.short, lines=verdict.lines, found=_found(verdict))
+
+
+def _not_defined(result: Result) -> list[Finding]:
+    """What was not read, one reason for each setting of the model that forbids it."""
+    reasons = {
+        each.setting: f"Of the weights not all is read: {each.reason}" for each in result.weights.missing.values()
+    }
+    corpus = [] if result.no_behaviour is None else [f"What heads do on a corpus is not seen: {result.no_behaviour}"]
+    return [Finding(sentence=said, found=None) for said in (*reasons.values(), *corpus)]
 
 
 def _in_order(result: Result, every: Sequence[Verdict]) -> list[Verdict]:

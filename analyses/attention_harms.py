@@ -86,8 +86,9 @@ def measure_head_harms(
     trials = _trials(lab, n_sequences, seed)
     places = [head(*each) for each in heads]
     bench = Bench.of(lab, trials, places)
-    harms = [bench.harms(trial, [[place] for place in places], counted) for trial in trials]
-    first, second = harms[0].clean[:, 1], harms[0].clean[:, 0]
+    ablations = [[place] for place in places]
+    harms = [bench.harms(trial, ablations, counted, outcomes=trial.outcomes[:1]) for trial in trials]
+    first, second = bench.harms(trials[0], [], outcomes=trials[0].outcomes[1:]).clean[:, 0], harms[0].clean[:, 0]
     return HeadHarms(
         heads=tuple(heads),
         copying=bootstrap_mean(first - second, n_resamples, seed, level),

@@ -32,7 +32,7 @@ def _row(verdict: Verdict) -> dict[str, Any]:
         **_columns(verdict.item(Source.TEXT), text="value", text_chance="null"),
         **_columns(verdict.item(Source.COPYING), copying="value", copying_z="z", copying_step_0="step_0"),
         **_partners(verdict.items(Source.COMPOSITION)),
-        **_columns(verdict.item(Source.BEHAVIOUR), position_zero="value"),
+        **_columns(verdict.item(Source.BEHAVIOUR), median_distance="value"),
         **_harm("copy", verdict.item(Source.ABLATION, COPY)),
         **_harm("text", verdict.item(Source.ABLATION, TEXT)),
         "verdict": verdict.sentence,

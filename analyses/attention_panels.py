@@ -117,7 +117,7 @@ def head_panels(result: Result) -> Any:
     which = "every head" if len(order) == n else f"{len(order)} of {n} heads, those with a claim first"
     subtitle = [
         f"{which}; lines: {result.config.level:.0%} intervals; grey: chance, or 2 sd of random heads; open: step 0;",
-        "the colour is the kind it was found for, and the squares are shares of its attention",
+        "harms are logarithmic beyond a few hundredths; the colour is the kind it was found for",
     ]
     return (
         alt.hconcat(*parts, spacing=14)
@@ -140,8 +140,8 @@ class _Axis:
 _PANELS = {
     "attention": _Axis("attention", 96, (0.0, 1.0)),
     "copying": _Axis("OV eigenvalues", 84, (-1.0, 1.0)),
-    COPY: _Axis("harm, copying (nats)", 112),
-    TEXT: _Axis("harm, text (nats)", 92),
+    COPY: _Axis("harm, copying (nats, log)", 116),
+    TEXT: _Axis("harm, text (nats, log)", 100),
 }
 
 
@@ -239,11 +239,15 @@ def _distances(result: Result, order: list[str]) -> Any:
         .mark_rect(stroke="white", strokeWidth=0.5)
         .encode(
             y=_head_axis(order, labelled=False),
-            x=alt.X("band:N", sort=bands, title="tokens back, corpus", axis=alt.Axis(labelAngle=-45, labelFontSize=9)),
+            x=alt.X("band:N", sort=bands, title="tokens back", axis=alt.Axis(labelAngle=-45, labelFontSize=9)),
             color=alt.Color("share:Q", scale=sequential(0.0, 1.0), legend=None),
             tooltip=["title:N", "band:N", alt.Tooltip("share:Q", format=".2f"), alt.Tooltip("even:Q", format=".2f")],
         )
-        .properties(width=14 * len(bands), height=_ROW * len(order))
+        .properties(
+            width=14 * len(bands),
+            height=_ROW * len(order),
+            title=alt.TitleParams("attention on the corpus", fontSize=10, fontWeight="normal", offset=4),
+        )
     )
 
 

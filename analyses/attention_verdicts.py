@@ -52,13 +52,18 @@ class Verdict:
     """All that bears on it, the attention it was found by first."""
     sentence: str
     """The verdict with its evidence, in words."""
-    short: str
-    """The same with what decides it only."""
+    lines: tuple[str, ...]
+    """The same with what decides it only, a sentence for each group of sources."""
 
     @property
     def label(self) -> str:
         """As in L1H3."""
         return head(self.layer, self.head).label
+
+    @property
+    def short(self) -> str:
+        """The lines in one."""
+        return " ".join(self.lines)
 
     @property
     def name(self) -> str | None:
@@ -92,8 +97,8 @@ def _verdict(result: Result, place: Head, kinds: tuple[Kind, ...]) -> Verdict:
         kinds=kinds,
         standing=standing,
         evidence=evidence,
-        sentence=_sentence(result, place, opening, evidence),
-        short=_sentence(result, place, opening, [each for each in evidence if each.decides]),
+        sentence=" ".join(_sentences(result, place, opening, evidence)),
+        lines=_sentences(result, place, opening, [each for each in evidence if each.decides]),
     )
 
 
@@ -106,7 +111,7 @@ def _evidence(result: Result, place: Head, kinds: Sequence[Kind]) -> Iterator[Ev
             yield on_text
     yield from copying_items(result, main, place)
     yield from composition_items(result, place)
-    yield from behaviour_item(result, place)
+    yield behaviour_item(result, place)
     yield from harm_items(result, main, place)
 
 
@@ -143,14 +148,15 @@ _PARTS = (
 """What is said in one breath."""
 
 
-def _sentence(result: Result, place: Head, opening: str, evidence: Sequence[Evidence]) -> str:
+def _sentences(result: Result, place: Head, opening: str, evidence: Sequence[Evidence]) -> tuple[str, ...]:
+    """What is said of a head, one sentence for each part."""
     parts = [f"{head(*place).label}: {opening}"]
     for sources in _PARTS:
         said = dict.fromkeys(item.said for item in evidence if item.source in sources and item.said)
         if said:
             parts.append("; ".join(said))
     parts.append(f"{_ablated(evidence)} ({facts(result, result.headline.n_sequences, 'sequences')})")
-    return ". ".join(part[0].upper() + part[1:] for part in parts) + "."
+    return tuple(f"{part[0].upper()}{part[1:]}." for part in parts)
 
 
 def _opening(result: Result, main: Kind | None, standing: Standing, evidence: Sequence[Evidence]) -> str:

@@ -2,8 +2,9 @@
 
 The OV circuit is judged twice: by its eigenvalues, and by where each token's own logit stands among all that attending
 to the token raises (`interp.circuits`). Which earlier head's output a head reads with its queries, keys and values is
-told by composition scores beside those of the same writer turned at random (`interp.composition`). What is not defined
-for a model is left out, with the reason in words.
+told by composition scores beside those of the same writer turned at random (`interp.composition`). The direction that
+all embeddings share is taken out first: it would make any two heads seem to know of each other. What is not defined for
+a model is left out, with the reason in words.
 
 What it does not show: that a path is used. Weights say what a head would do with what it got.
 """
@@ -12,16 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
 from interp.circuits import CopyingScores, DiagonalTest, copying_scores, diagonal_test
-from interp.composition import Composition, Null, composition
+from interp.composition import Composition, Null, composition, embedding_mean
 from interp.stimuli import ordinary_ids
 from model.errors import InputError, NotAdditiveError
 
 if TYPE_CHECKING:
+    from model.config import GPTConfig
     from model.lab import Lab
 
 INPUTS = ("q", "k", "v")
@@ -34,6 +37,16 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Missing:
+    """Why something is not defined for a model."""
+
+    setting: str
+    """The setting of the model that forbids it, as in norm=post."""
+    reason: str
+    """Why, in a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Weights:
     """What the weights of one checkpoint's heads say."""
 
@@ -43,31 +56,39 @@ class Weights:
     """Where each token's own logit stands; None where `missing` says why."""
     composition: dict[str, Composition]
     """Composition scores by input, one of INPUTS; without those that `missing` says why."""
-    missing: dict[str, str]
-    """"copying", "q", "k" or "v", and why it is not defined for this model, in a sentence."""
+    missing: dict[str, Missing]
+    """By "copying", "q", "k" or "v"."""
 
 
+@torch.no_grad()
 def read_weights(lab: Lab, *, seed: int) -> Weights:
     """Read what is defined for this model; `seed` draws the nulls, and the tokens of a large vocabulary."""
-    missing: dict[str, str] = {}
+    gpt, missing, common = lab.gpt, dict[str, Missing](), embedding_mean(lab.gpt)
 
     def asked(name: str, question: Callable[[], T]) -> T | None:
         try:
             return question()
-        except (NotAdditiveError, InputError) as error:
-            missing[name] = str(error)
-            return None
+        except NotAdditiveError as error:
+            missing[name] = Missing(setting=f"norm={lab.config.norm.value}", reason=str(error))
+        except InputError as error:
+            missing[name] = Missing(setting=_not_bilinear(lab.config), reason=str(error))
+        return None
 
-    found = {
-        name: asked(name, lambda name=name: composition(lab.gpt, kinds=(name,), null=Null.ROTATION, seed=seed))
-        for name in INPUTS
-    }
+    def composed(name: str) -> Composition:
+        return composition(gpt, kinds=(name,), null=Null.ROTATION, without=common, seed=seed)
+
+    found = {name: asked(name, partial(composed, name)) for name in INPUTS}
     return Weights(
-        copying=asked("copying", lambda: copying_scores(lab.gpt, seed=seed)),
-        diagonal=asked("copying", lambda: diagonal_test(lab.gpt, tokens=_attended(lab, seed))),
+        diagonal=asked("copying", lambda: diagonal_test(gpt, tokens=_attended(lab, seed))),
+        copying=asked("copying", lambda: copying_scores(gpt, without=common, seed=seed)),
         composition={name: each for name, each in found.items() if each is not None},
         missing=missing,
     )
+
+
+def _not_bilinear(config: GPTConfig) -> str:
+    """The setting under which a score is no product of what query and key hold."""
+    return "qk_norm=true" if config.qk_norm else "smeared_keys=true"
 
 
 def _attended(lab: Lab, seed: int) -> torch.Tensor:

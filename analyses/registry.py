@@ -52,6 +52,9 @@ class Finding:
     of_run: bool = True
     """Whether it is about the run; False for laws of models drawn for the study, which hold whatever the run is."""
 
+    lines: tuple[str, ...] = ()
+    """The sentence in parts, for a terminal, where it is long."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Passage:

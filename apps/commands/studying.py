@@ -89,7 +89,8 @@ def _tell(results: Sequence[SavedResult]) -> None:
 
     for saved in results:
         for finding in saved.findings():
-            say(f"{MARKS[finding.found]} {finding.sentence}")
+            first, *rest = finding.lines or (finding.sentence,)
+            say("\n    ".join([f"{MARKS[finding.found]} {first}", *rest]))
         for remarked in filter(None, (untold(saved), f"Saved in {saved.path}")):
             remark(remarked)
 

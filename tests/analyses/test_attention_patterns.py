@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
@@ -109,7 +110,11 @@ def test_findings_of_a_random_model_deny_everything(random_lab: Callable[..., La
     findings = study.findings(result)
     assert len(findings) >= 5
     assert not any(finding.found for finding in findings)
-    assert all(finding.sentence.startswith("No ") for finding in findings)
+    denied = [finding.sentence for finding in findings if finding.found is False]
+    assert len(denied) >= 6
+    assert all(sentence.startswith("No ") for sentence in denied)
+    unread = [finding.sentence for finding in findings if finding.found is None]
+    assert all("is not seen" in sentence or "not all is read" in sentence for sentence in unread)
 
 
 def test_a_head_that_learned_a_distance_is_not_found(result: study.Result) -> None:
@@ -255,7 +260,7 @@ def test_the_table_has_a_row_for_each_head_reading_and_kind(result: study.Result
 
 
 def test_the_figure_shows_every_head_on_one_scale_and_outlines_what_was_found(result: study.Result) -> None:
-    rows = matrix_rows(result)
+    rows = pd.DataFrame(matrix_rows(result))
     measured = rows[rows["interval"] != "not measured"]
     assert measured["value"].between(0, 1 + 1e-6).all()
     assert len(rows) == 8 * len(rows["kind"].unique()) * len(rows["reading"].unique())
@@ -323,7 +328,7 @@ def test_the_period_that_was_re_ordered_decides(folder: Path) -> None:
     table = study.table(moved)
     assert set(table.loc[table["decides"], "period"]) == {16}
     assert {8.0, 16.0, 19.0} <= set(table["period"])
-    assert {"period 8", "period 16, unseen", "period 19, unseen"} <= set(matrix_rows(moved)["reading"])
+    assert {"period 8", "period 16, unseen", "period 19, unseen"} <= {row["reading"] for row in matrix_rows(moved)}
 
 
 def test_a_period_longer_than_the_context_allows_says_which_fit(folder: Path) -> None:

@@ -99,9 +99,11 @@ def test_heads_that_write_nothing_and_attend_evenly_have_no_name(result: study.R
 def test_what_a_head_does_on_the_corpus_is_told_with_its_tokens(result: study.Result) -> None:
     assert result.behaviour is not None
     verdict = verdict_on(result, INDUCTION_HEAD)
-    assert f"over {result.behaviour.seen.n_queries:,} tokens of its corpus".lower() in verdict.sentence.lower()
-    assert "it favours" in verdict.sentence
-    assert "it favours" not in verdict.short
+    for said in (verdict.sentence, verdict.short):
+        assert (
+            f"Over {result.behaviour.seen.n_queries:,} tokens of its corpus half of its attention lies within" in said
+        )
+        assert "it favours" in said
     assert result.behaviour.seen.n_queries >= QUICK.n_tokens
     assert set(result.behaviour.spelled.values()) <= {*LETTERS, "<bos>"}
 
@@ -116,6 +118,7 @@ def test_a_random_model_gets_no_name_at_all(
 ) -> None:
     result = study.run(planted_lab(tmp_path / "random", make_gpt(n_ctx=N_CTX, d_vocab=D_VOCAB, **overrides)), QUICK)
     assert {each.standing for each in study.verdicts(result)} <= {Standing.NONE, Standing.RESTS}
+    assert not any(each.found for each in study.findings(result))
     counted = next(each for each in study.findings(result) if "is shown to be" in each.sentence)
     assert counted.found is False
     assert counted.sentence.startswith("No head of 8 is shown to be what it attends like")
@@ -154,9 +157,11 @@ def test_a_post_norm_model_says_why_its_weights_are_not_read(tmp_path: Path, mak
     assert not any(each.name for each in study.verdicts(result))
     for verdict in study.verdicts(result):
         assert verdict.item(Source.COPYING).bearing is Bearing.ABSENT  # pyright: ignore[reportOptionalMemberAccess]
-        assert "Whether its weights copy is not defined here" in verdict.sentence
-        assert "whose output its queries and keys and values read is not defined here" in verdict.sentence
-        assert "with norm=post it is not" in verdict.sentence
+        assert "Whether its weights copy is not defined (norm=post)" in verdict.sentence
+        assert "whose output its queries, keys and values read is not defined (norm=post)" in verdict.sentence
+    why = [each.sentence for each in study.findings(result) if "Of the weights not all is read" in each.sentence]
+    assert len(why) == 1
+    assert "with norm=post it is not" in why[0]
 
 
 def test_a_run_without_readable_text_says_so(root: Path) -> None:
@@ -217,7 +222,7 @@ def test_a_verdict_says_no_more_than_the_ablation(
     assert said in verdict.sentence
     finding = next(each for each in study.findings(doctored) if each.sentence.startswith("L1H2"))
     assert finding.found is found
-    assert finding.sentence == verdict.short
+    assert finding.sentence == verdict.short == " ".join(finding.lines)
 
 
 def test_of_many_heads_only_those_with_a_claim_are_ablated_and_the_others_say_so(root: Path) -> None:
