@@ -109,7 +109,7 @@ def _weight_rows(result: Result) -> Iterator[dict[str, Any]]:
             for column, receiver in enumerate(result.receivers):
                 place = (number, row, column)
                 yield {
-                    "what": "composition", "sender": sender, "receivers": receiver, "way": each.value,
+                    "what": "composition", "sender": sender, "receivers": receiver, "way": each.name,
                     "value": float(weights.score[place]), "z": float(weights.z[place]),
                     "rank": int(weights.rank[place]), "step_0": None if first is None else float(first.score[place]),
                 }  # fmt: skip

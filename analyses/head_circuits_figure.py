@@ -79,7 +79,7 @@ def weight_rows(result: Result) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "input": each.value, "sender": sender, "receiver": receiver, "z": float(weights.z[number, row, column]),
+                "input": each.name, "sender": sender, "receiver": receiver, "z": float(weights.z[number, row, column]),
                 "score": float(weights.score[number, row, column]),
                 "step_0": None if start is None else float(start.z[number, row, column]),
                 "pairs": f"{int(weights.rank[number, row, column]) + 1} of {weights.n_pairs}",
@@ -119,7 +119,7 @@ def _weights(result: Result) -> Any:
             column=alt.Column(
                 "input:N",
                 title=None,
-                sort=[each.value for each in Input],
+                sort=[each.name for each in Input],
                 header=alt.Header(labelFontSize=11, labelFontWeight="normal", labelExpr="'into ' + datum.value"),
             ),
             spacing=10,

@@ -203,7 +203,7 @@ class Question:
             found = composition(gpt, null=self.config.null, offsets=self._offsets(gpt), seed=self.config.seed)
         except (NotAdditiveError, InputError) as refusal:
             return None, str(refusal)
-        kinds, place = [each.value.lower() for each in Input], self._pairs()
+        kinds, place = [each.value for each in Input], self._pairs()
         table = torch.stack([found.z_of(kind) for kind in kinds])
         n_pairs, table = int((~table[0].isnan()).sum()), table.where(table.isfinite(), torch.nan)
         z = torch.stack([of_kind[place] for of_kind in table])

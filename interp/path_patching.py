@@ -64,11 +64,11 @@ Counted = Callable[[int, int], None]
 class Input(StrEnum):
     """What a receiver reads the stream for."""
 
-    Q = "Q"
+    Q = "q"
     """Where it attends from."""
-    K = "K"
+    K = "k"
     """What it can be found by."""
-    V = "V"
+    V = "v"
     """What it hands on."""
 
 
@@ -104,7 +104,7 @@ class Receiver:
     @property
     def label(self) -> str:
         """The receiver in words, such as `L1H2.K`."""
-        return f"{head(self.layer, self.head).label}.{self.input}"
+        return f"{head(self.layer, self.head).label}.{self.input.name}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +130,7 @@ def feeding_paths(receivers: Sequence[Head]) -> dict[str, Path]:
     ['Q', 'K', 'V', 'logits']
     """
     into = {
-        each.value: Path(receivers=tuple(Receiver(layer=layer, head=index, input=each) for layer, index in receivers))
+        each.name: Path(receivers=tuple(Receiver(layer=layer, head=index, input=each) for layer, index in receivers))
         for each in Input
     }
     if not receivers:

@@ -137,7 +137,7 @@ def test_swapping_any_two_inputs_would_change_the_answer(each: Input):
         changed = metric(gpt.run_with_hooks(tokens, [(name, add)]), torch.arange(3))
         clean = metric(gpt(tokens), torch.arange(3))
     torch.testing.assert_close(
-        found.effect[:, 0, found.paths.index(each.value)], (changed - clean).double(), rtol=1e-3, atol=1e-5
+        found.effect[:, 0, found.paths.index(each.name)], (changed - clean).double(), rtol=1e-3, atol=1e-5
     )
 
 
