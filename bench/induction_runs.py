@@ -29,9 +29,14 @@ class Kind(Enum):
     ONE = ("one-layer", ("model.n_layers=1",))
     DISTANCE = (
         "one-layer-fixed-period",
-        ("model.n_layers=1", f"data.min_period={TRAINED_PERIOD}", f"data.max_period={TRAINED_PERIOD}"),
+        (
+            "model.n_layers=1",
+            f"data.min_period={TRAINED_PERIOD}",
+            f"data.max_period={TRAINED_PERIOD}",
+            "train.steps=600",
+        ),
     )
-    SMEARED = ("one-layer-smeared-keys", ("model.n_layers=1", "model.smeared_keys=true"))
+    SMEARED = ("one-layer-smeared-keys", ("model.n_layers=1", "model.smeared_keys=true", "train.steps=800"))
 
     @property
     def run_name(self) -> str:
