@@ -314,7 +314,8 @@ def _estimates(result: Result) -> Finding:
     said = "; ".join(f"{each.value}, {_agreements(result, each)}" for each in Direction)
     start = None if result.at_step_zero is None else _agreements(result.at_step_zero, Direction.NOISING, "z")
     first = result.estimates[0]
-    rests = f"{first.agreement.n} heads of {len(first.layers)} layers, on the logit of the right token"
+    layers = "one layer" if len(first.layers) == 1 else f"{len(first.layers)} layers"
+    rests = f"{first.agreement.n} heads of {layers}, on the logit of the right token"
     sentence = (
         f"{opening} (Spearman of at least {_AGREES:g}): {said} ({_at_start(result, start)}; {rests}; {_where(result)})."
     )

@@ -257,9 +257,10 @@ class Question:
                 )
 
     def _layers(self, gpt: GPT) -> tuple[int, ...]:
-        """All layers, or evenly spaced ones where the heads of all are too many."""
-        n = max(1, min(gpt.config.n_layers, self.config.most_patched // gpt.config.n_heads))
-        return tuple(sorted({round(each) for each in torch.linspace(0, gpt.config.n_layers - 1, n).tolist()}))
+        """All layers; evenly spaced ones where the heads of all are too many; the middle one where one is allowed."""
+        last, allowed = gpt.config.n_layers - 1, self.config.most_patched // gpt.config.n_heads
+        spaced = torch.linspace(0, last, min(allowed, last + 1)).tolist() if allowed > 1 else [last / 2]
+        return tuple(sorted({round(each) for each in spaced}))
 
 
 def _senders(roles: HeadRoles, receivers: tuple[Head, ...]) -> tuple[Head, ...]:
