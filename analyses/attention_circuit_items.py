@@ -15,18 +15,20 @@ from interp.composition import Pair
 from interp.controls import Head
 from interp.places import head
 from interp.wording import number
+from model.settings import as_enum
 
 COPIERS = (Kind.INDUCTION, Kind.LATER)
 """The kinds whose name says that the head copies what it attends to."""
 
 
-def copying_items(result: Result, main: Kind | None, place: Head) -> Iterator[Evidence]:
+def copying_items(result: Result, main: Kind | str | None, place: Head) -> Iterator[Evidence]:
     """Whether it copies: by the eigenvalues of its OV circuit, by the rank of each token's own logit, and in use.
 
     The first bears on kinds that are called copiers. In use it depends on where a head attends, and on random tokens
     that come once an induction head has nothing to attend to.
     """
-    yield from _copying_by_weights(result, main, place)
+    kind = None if main is None else as_enum(Kind, main, "main")
+    yield from _copying_by_weights(result, kind, place)
     yield from _copying_in_use(result, place)
 
 

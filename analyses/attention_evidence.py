@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from model.settings import as_enum
+
 
 class Source(StrEnum):
     """Where an item comes from."""
@@ -68,3 +70,7 @@ class Evidence:
     """How many it is ranked among, or p is corrected over."""
     step_0: float | None = None
     """The same at the run's first checkpoint."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "source", as_enum(Source, self.source, "source"))
+        object.__setattr__(self, "bearing", as_enum(Bearing, self.bearing, "bearing"))

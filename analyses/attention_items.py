@@ -10,10 +10,12 @@ from analyses.attention_words import WORDS
 from interp.controls import Head
 from interp.stats import Interval
 from interp.wording import nats, number
+from model.settings import as_enum
 
 
-def attention_item(result: Result, kind: Kind, place: Head) -> Evidence:
+def attention_item(result: Result, kind: Kind | str, place: Head) -> Evidence:
     """The score by which a head was found, or might be."""
+    kind = as_enum(Kind, kind, "kind")
     reading = reading_for(result, kind)
     measure, before = reading[kind], _before(result, reading, kind, place)
     score = measure.intervals[place]
@@ -39,9 +41,9 @@ def attention_item(result: Result, kind: Kind, place: Head) -> Evidence:
     )
 
 
-def text_item(result: Result, kind: Kind, place: Head) -> Evidence | None:
+def text_item(result: Result, kind: Kind | str, place: Head) -> Evidence | None:
     """Whether it attends so on held-out text as well; None where there is no text, or no such score on it."""
-    text = result.text
+    text, kind = result.text, as_enum(Kind, kind, "kind")
     if text is None or kind not in text:
         return None
     measure = text[kind]
@@ -81,11 +83,12 @@ def _resting(text: Reading, place: Head) -> str:
     return f", while {number(share)} rests on position 0" if share >= _MUCH else ""
 
 
-def harm_items(result: Result, kind: Kind | None, place: Head) -> tuple[Evidence, ...]:
+def harm_items(result: Result, kind: Kind | str | None, place: Head) -> tuple[Evidence, ...]:
     """What ablating it alone costs on copying and on text.
 
     Kinds that need a match are for copying, so only copying decides about them; any other kind may serve either.
     """
+    kind = None if kind is None else as_enum(Kind, kind, "kind")
     harms = result.harms
     at = harms.place_of(place)
     if at is None:

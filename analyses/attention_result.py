@@ -160,7 +160,7 @@ def reading_for(result: Attention, kind: Kind | str) -> Reading:
 
     A fixed distance is such a kind: in plain repeats every match lies at one.
     """
-    return result.headline if kind in result.headline else result.control
+    return result.headline if as_enum(Kind, kind, "kind") in result.headline else result.control
 
 
 def found(result: Attention, kind: Kind | str) -> Bool[Tensor, "layer head"]:

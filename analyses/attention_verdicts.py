@@ -22,6 +22,7 @@ from analyses.attention_result import Result, facts, found, reading_for
 from analyses.attention_words import WORDS
 from interp.controls import Head
 from interp.places import head
+from model.settings import as_enum
 
 
 class Standing(StrEnum):
@@ -55,6 +56,9 @@ class Verdict:
     lines: tuple[str, ...]
     """The same with what decides it only, a sentence for each group of sources."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "standing", as_enum(Standing, self.standing, "standing"))
+
     @property
     def label(self) -> str:
         """As in L1H3."""
@@ -70,11 +74,12 @@ class Verdict:
         """What the head is called; None where it has no name that stands."""
         return WORDS[self.kinds[0]].name if self.standing is Standing.SUPPORTED else None
 
-    def items(self, source: Source) -> tuple[Evidence, ...]:
+    def items(self, source: Source | str) -> tuple[Evidence, ...]:
         """The evidence from one source."""
-        return tuple(item for item in self.evidence if item.source is source)
+        wanted = as_enum(Source, source, "source")
+        return tuple(item for item in self.evidence if item.source is wanted)
 
-    def item(self, source: Source, what: str = "") -> Evidence | None:
+    def item(self, source: Source | str, what: str = "") -> Evidence | None:
         """The first item from a source whose description begins with `what`."""
         return next((item for item in self.items(source) if item.what.startswith(what)), None)
 

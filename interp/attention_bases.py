@@ -206,7 +206,7 @@ def stream_direction(
     gpt: GPT,
     layer: int,
     targets: Int[Tensor, "batch pos"],
-    against: Against,
+    against: Against | str,
     scales: dict[str, Float[Tensor, "batch pos one"]],
 ) -> Float[Tensor, "batch pos d_model"]:
     """What one unit of a layer's heads' result, in each dimension, adds to the logit of each target.
@@ -215,7 +215,7 @@ def stream_direction(
     """
     exact = torch.promote_types(gpt.dtype, torch.float32)
     towards = gpt.unembed.weight[targets].to(exact)
-    if against is Against.MEAN:
+    if as_enum(Against, against, "against") is Against.MEAN:
         towards = towards - gpt.unembed.weight.to(exact).mean(0)
     if gpt.ln_final is not None:
         towards = before_norm(gpt.ln_final, scales[str(Tap.LN_FINAL_SCALE.at())], towards)

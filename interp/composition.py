@@ -103,6 +103,9 @@ class Pair:
     null_mean: float
     null_sd: float
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", as_enum(Kind, self.kind, "kind"))
+
     @property
     def z(self) -> float:
         """(score - null mean) / null sd."""
@@ -130,6 +133,10 @@ class Composition:
     over: Over
     note: str
     """What was folded and taken out, in sentences."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "null", as_enum(Null, self.null, "null"))
+        object.__setattr__(self, "over", as_enum(Over, self.over, "over"))
 
     @property
     def z(self) -> Pairs:

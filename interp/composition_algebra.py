@@ -21,6 +21,7 @@ from torch import Tensor
 
 from interp.common_directions import outside
 from interp.offsets import turned_grams
+from model.settings import as_enum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +58,9 @@ class Plan:
     basis: Float[Tensor, "direction d_model"]
     """Orthonormal directions that are taken out of what is written and what is read."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "over", as_enum(Over, self.over, "over"))
+
     @property
     def n_free(self) -> int:
         """Dimensions of the stream that are left."""
@@ -84,10 +88,10 @@ def writers_of(
     return written / norms.masked_fill(norms == 0, math.inf)
 
 
-def readers_of(kind: Kind, layer: HeadWeights, plan: Plan) -> Readers:
+def readers_of(kind: Kind | str, layer: HeadWeights, plan: Plan) -> Readers:
     """The heads of one layer as readers by one kind of input."""
     offsets = plan.offsets
-    match kind:
+    match as_enum(Kind, kind, "kind"):
         case Kind.Q:  # the key is turned, by minus the offset
             reads, grams = layer.W_Q, turned_grams(layer.W_K.mT @ layer.W_K, [-each for each in offsets], plan.config)
         case Kind.K:
@@ -96,7 +100,7 @@ def readers_of(kind: Kind, layer: HeadWeights, plan: Plan) -> Readers:
             reads, grams = layer.W_V, (layer.W_O @ layer.W_O.mT)[:, None]
     X = outside(reads.mT, plan.basis).mT
     sizes = torch.einsum("hxy,hoxy->ho", X.mT @ X, grams)[..., None, None]
-    shared = 1 if kind is Kind.Q else layer.n_sharing
+    shared = 1 if kind == Kind.Q else layer.n_sharing
     return Readers(X=X[::shared], G=grams / sizes.masked_fill(sizes <= 0, math.inf))
 
 
@@ -120,7 +124,7 @@ def layers_of(heads: FoldedHeads) -> Iterator[HeadWeights]:
 
 
 def scores_between(
-    writers: Float[Tensor, "writer rank d_model"], readers: Readers, over: Over
+    writers: Float[Tensor, "writer rank d_model"], readers: Readers, over: Over | str
 ) -> Float[Tensor, "writer head"]:
     """The score of every writer with every reader, over the offsets."""
     n_own, _, d_head = readers.X.shape
@@ -128,7 +132,7 @@ def scores_between(
     at_once = max(1, _NUMBERS_AT_ONCE // (n_own * d_head * max(d_head, writers.shape[1])))
     squares = torch.cat([_squares(some, readers.X, grams) for some in writers.split(at_once)])
     scores = squares.clamp_min(0).sqrt().unflatten(-1, (-1, readers.G.shape[1])).flatten(1, 2)
-    return scores.mean(-1) if over is Over.MEAN else scores.amax(-1)
+    return scores.mean(-1) if as_enum(Over, over, "over") is Over.MEAN else scores.amax(-1)
 
 
 def _squares(

@@ -30,6 +30,7 @@ from interp.offsets import resolve_offsets
 from interp.places import Place
 from interp.places import head as place
 from model.errors import InputError
+from model.settings import as_enum
 
 if TYPE_CHECKING:
     from model.factored import FactoredMatrix
@@ -80,6 +81,9 @@ class SingularReading:
 
     note: str
     """What is folded, in sentences."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "circuit", as_enum(Circuit, self.circuit, "circuit"))
 
     def __repr__(self) -> str:
         n = len(self.share)

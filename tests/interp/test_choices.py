@@ -23,23 +23,33 @@ from torch import Tensor
 
 import analyses
 import interp
-from analyses import attention_result
+from analyses import attention_circuit_items, attention_items, attention_result
 from analyses import gradient_initialization as initial
 from analyses import head_ablation_result as ablation_result
 from analyses import head_circuits_result as circuits_result
+from analyses.attention_evidence import Bearing, Evidence, Source
+from analyses.attention_harms import COPY, TEXT, HarmOn, HeadHarms
 from analyses.attention_readings import Kind, Reading, read
 from analyses.attention_stimuli import Sequences, Stimulus
+from analyses.attention_verdicts import Standing, Verdict
+from analyses.attention_weights import Weights
+from analyses.attention_words import WORDS
 from analyses.ffn_result import Config as FFNConfig
 from analyses.ffn_result import Split
 from analyses.views.embed import embed, page
 from analyses.views.sources import View, sources
 from interp.ablation import ablated, hooks_for, mean_activations
 from interp.approximation import Approximation
+from interp.attention_bases import Against, held_scales, signed_attention, stream_direction
 from interp.attribution import Detail, logit_attribution
 from interp.attribution_patching import Estimates, Method, attribution_patching
-from interp.composition import Null
+from interp.circuits import copying_scores, diagonal_test
+from interp.composition import Composition, Null, Pair, component_composition, composition
+from interp.composition_algebra import Kind as Reads
+from interp.composition_algebra import Over, Plan, layers_of, readers_of, scores_between, writers_of
 from interp.detector import ErrorMeasure, HeadPattern, detect_heads, match_heads, overlap, similarity, wanted_pattern
 from interp.effects import AblationEffect, ablate
+from interp.folding import folded_heads
 from interp.live import Basis, LiveText, attention_in, coefficients, live_tokens, look
 from interp.metrics import logit_difference
 from interp.patching import Direction, Patched, activation_patching, patch_grid
@@ -55,9 +65,10 @@ from interp.path_patching import (
 )
 from interp.places import Intervention, Place, PlaceKind, head, parse_intervention, resolve_places
 from interp.recordings import Means, Recording, record
-from interp.stats import Interval
+from interp.stats import Interval, bootstrap_mean, bootstrap_means
 from interp.stimuli import reordered, repeated_tokens
 from interp.token_effects import token_effects
+from interp.vocabulary_reading import Circuit, SingularReading, ov_vocabulary
 from model import GPT, Norm, NormKind
 from model.errors import ConfigError, InputError
 from model.lab import Lab
@@ -99,6 +110,7 @@ def readings() -> tuple[Reading, ...]:
     kinds = {Stimulus.REPEATS: repeats, Stimulus.CONTROL: reordered(repeats, 6)}
     kinds |= {Stimulus.FOUR: four, Stimulus.ONCE: four[:, :6]}
     shown = [Sequences(stimulus=kind, tokens=tokens, period=6, trained=False) for kind, tokens in kinds.items()]
+    shown.append(Sequences(stimulus=Stimulus.TEXT, tokens=TOKENS))
     return tuple(read(gpt(), each, n_resamples=100, level=0.95, seed=0) for each in shown)
 
 
@@ -107,8 +119,67 @@ def heads() -> attention_result.Result:
     """Of a model that nobody trained: every head passes a rule that asks for nothing."""
     config = attention_result.Config(threshold=0, margin=0, times_chance=0)
     example = attention_result.Example(layer=0, head=0, period=6, tokens=("a",), pattern=torch.ones(1, 1))
+    weights = Weights(copying=copying_scores(gpt()), diagonal=diagonal_test(gpt()), composition={}, missing={})
     rest: dict[str, Any] = {"run": "toy", "step": 1, "tokens_seen": 1, "trained_periods": None, "at_step_zero": None}
+    rest |= {"harms": harms(), "harms_at_step_zero": None, "weights": weights, "weights_at_step_zero": None}
+    rest |= {"behaviour": None, "no_behaviour": "nothing was streamed"}
     return attention_result.Result(config=config, readings=readings(), example=example, **rest)
+
+
+def harms() -> HeadHarms:
+    """Of one head that copying and text both lose something without."""
+    drawn = 1 + torch.rand(8, 1, generator=torch.Generator().manual_seed(7))
+    on = {"meaning": "", "clean": 1.0, "harm": bootstrap_means(drawn), "p": torch.zeros(1)}
+    both = tuple(HarmOn(outcome=outcome, **on) for outcome in (COPY, TEXT))
+    return HeadHarms(heads=(PLACE,), copying=bootstrap_mean(drawn[:, 0]), on=both)
+
+
+def evidence(**choices: Any) -> Evidence:
+    return Evidence(**{"source": Source.TEXT, "bearing": Bearing.FOR, "what": "", "said": ""} | choices)
+
+
+def verdict(standing: Any) -> Verdict:
+    items = tuple(evidence(source=source) for source in Source)
+    rest: dict[str, Any] = {"kinds": (Kind.INDUCTION,), "evidence": items, "sentence": "", "lines": ()}
+    return Verdict(layer=1, head=1, standing=standing, **rest)
+
+
+@cache
+def composed() -> Composition:
+    return composition(gpt(), null=Null.ROTATION)
+
+
+def null_of(given: Any) -> Tensor:
+    found = composition(gpt(), null=given, untrained=make_gpt_with())
+    return found.null_mean[:, 0, :, 1]
+
+
+def pair_of(kind: Any) -> Pair:
+    return replace(composed().strongest("q", n=1)[0], kind=kind)
+
+
+def plan(over: Any = Over.MEAN) -> Plan:
+    basis = torch.zeros(0, gpt().config.d_model, dtype=torch.float64)
+    return Plan(config=gpt().config, kinds=tuple(Reads), offsets=(0, 1, 2), over=over, basis=basis)
+
+
+def read_by(kind: Any) -> Tensor:
+    return readers_of(kind, list(layers_of(folded_heads(gpt())))[1], plan()).G
+
+
+def scored(over: Any) -> Tensor:
+    folded = folded_heads(gpt())
+    writers = writers_of(folded.W_V[0], folded.W_O[0], plan())
+    return scores_between(writers, readers_of("k", list(layers_of(folded))[1], plan()), over)
+
+
+def towards(against: Any) -> Tensor:
+    _, cache = gpt().run_with_cache(TOKENS, held_scales(gpt(), 1))
+    return stream_direction(gpt(), 1, TOKENS, against, dict(cache))
+
+
+def sung(circuit: Any) -> SingularReading:
+    return replace(ov_vocabulary(gpt(), "L1H2"), circuit=circuit)
 
 
 def one_of_each(role: str, given: Any) -> Any:
@@ -218,6 +289,7 @@ def one_estimated(direction: Any) -> circuits_result.Estimated:
     return circuits_result.Measured.estimated(both, "z", Method.LINEAR, direction)  # type: ignore[arg-type]
 
 
+PLACE = (1, 1)
 EVERY_HEAD = torch.ones(2, 4, dtype=torch.bool)
 GRID: dict[str, Any] = {"cells": []}
 
@@ -259,6 +331,21 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Intervention,
         lambda given, lab: token_effects(lab, lab.eval_tokens[:1, :8], "L1H2", intervention=given).ablated,
     ),
+    "analyses.attention_circuit_items.copying_items": (
+        Kind,
+        lambda given, _: list(attention_circuit_items.copying_items(heads(), given, PLACE)),
+    ),
+    "analyses.attention_evidence.Evidence.bearing": (Bearing, lambda given, _: repr(evidence(bearing=given).bearing)),
+    "analyses.attention_evidence.Evidence.source": (Source, lambda given, _: repr(evidence(source=given).source)),
+    "analyses.attention_items.attention_item": (
+        Kind,
+        lambda given, _: attention_items.attention_item(heads(), given, PLACE),
+    ),
+    "analyses.attention_items.harm_items": (Kind, lambda given, _: attention_items.harm_items(heads(), given, PLACE)),
+    "analyses.attention_items.text_item": (Kind, lambda given, _: attention_items.text_item(heads(), given, PLACE)),
+    "analyses.attention_verdicts.Verdict.item": (Source, lambda given, _: verdict(Standing.NONE).item(given)),
+    "analyses.attention_verdicts.Verdict.items": (Source, lambda given, _: verdict(Standing.NONE).items(given)),
+    "analyses.attention_verdicts.Verdict.standing": (Standing, lambda given, _: repr(verdict(given).standing)),
     "analyses.attention_readings.Reading.stimulus": (Stimulus, lambda given, _: repr(read_of(given).stimulus)),
     "analyses.attention_readings.Reading.__getitem__": (Kind, lambda given, _: chance_of(given)),
     "analyses.attention_result.can_be_found": (Kind, lambda given, _: attention_result.can_be_found(heads(), given)),
@@ -266,6 +353,10 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "analyses.attention_result.found_heads": (Kind, lambda given, _: attention_result.found_heads(heads(), given)),
     "analyses.attention_result.possible": (Kind, lambda given, _: attention_result.possible(heads(), given)),
     "analyses.attention_result.ranked": (Kind, lambda given, _: attention_result.ranked(heads(), given, EVERY_HEAD)),
+    "analyses.attention_result.reading_for": (
+        Kind,
+        lambda given, _: attention_result.reading_for(heads(), given).stimulus,
+    ),
     "analyses.attention_result.strongest": (Kind, lambda given, _: attention_result.strongest(readings()[0], given)),
     "analyses.attention_stimuli.Sequences.stimulus": (
         Stimulus,
@@ -310,6 +401,11 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Direction,
         lambda given, _: repr(one_estimated(given).direction),
     ),
+    "interp.attention_bases.signed_attention": (
+        Against,
+        lambda given, _: signed_attention(gpt(), TOKENS, 1, TOKENS, given).contribution,
+    ),
+    "interp.attention_bases.stream_direction": (Against, lambda given, _: towards(given)),
     "interp.attribution_patching.Estimates.method": (Method, lambda given, _: repr(estimates(method=given).method)),
     "interp.attribution_patching.Estimates.direction": (
         Direction,
@@ -319,6 +415,24 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Direction,
         lambda given, _: attribution_patching(*PAIR, direction=given, taps=[Tap.Z])[0].effect,
     ),
+    "interp.composition.ComponentComposition.of": (
+        Reads,
+        lambda given, _: component_composition(gpt(), "L0H1").of(given)[:, 1:],
+    ),
+    "interp.composition.Composition.null": (Null, lambda given, _: repr(replace(composed(), null=given).null)),
+    "interp.composition.Composition.of": (Reads, lambda given, _: composed().of(given)[0, :, 1]),
+    "interp.composition.Composition.over": (Over, lambda given, _: repr(replace(composed(), over=given).over)),
+    "interp.composition.Composition.strongest": (Reads, lambda given, _: composed().strongest(given, n=2)),
+    "interp.composition.Composition.z_of": (Reads, lambda given, _: composed().z_of(given)[0, :, 1]),
+    "interp.composition.Pair.kind": (Reads, lambda given, _: repr(pair_of(given).kind)),
+    "interp.composition.component_composition": (
+        Over,
+        lambda given, _: component_composition(gpt(), "L0H1", over=given).scores[:, :, 1:],
+    ),
+    "interp.composition.composition": (Null, lambda given, _: null_of(given)),
+    "interp.composition_algebra.Plan.over": (Over, lambda given, _: repr(plan(given).over)),
+    "interp.composition_algebra.readers_of": (Reads, lambda given, _: read_by(given)),
+    "interp.composition_algebra.scores_between": (Over, lambda given, _: scored(given)),
     "interp.patching.Patched.direction": (Direction, lambda given, _: repr(patched_in(given).direction)),
     "interp.patching.activation_patching": (Direction, lambda given, _: patched_in(given).patched),
     "interp.path_patching.PathEffects.ffns": (FFNs, lambda given, _: repr(replace(paths(), ffns=given).ffns)),
@@ -326,6 +440,7 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.path_patching.Receiver.input": (Input, lambda given, _: Receiver(layer=1, head=0, input=given).label),
     "interp.path_patching.path_effects": (FFNs, lambda given, _: paths(ffns=given).effect),
     "interp.path_patching.path_effects_by": (Scales, lambda given, _: paths_by(given).effect),
+    "interp.vocabulary_reading.SingularReading.circuit": (Circuit, lambda given, _: repr(sung(given).circuit)),
     "analyses.views.embed.embed": (View, lambda given, _: embed(given, GRID)),
     "analyses.views.embed.page": (View, lambda given, _: page(given, GRID, "toy")),
     "analyses.views.sources.sources": (View, lambda given, _: sources(given)),
@@ -336,7 +451,8 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
 def members(name: str) -> list[StrEnum]:
     """The choices that mean something there: what is scored elsewhere than on repeats is no finding."""
     elsewhere = {Kind.MATCH, Kind.LATER, Kind.PREFIX_MATCHING, Kind.POSITIONAL, Kind.COPYING}
-    absent = elsewhere if name.startswith("analyses.attention_result.") else set()
+    absent = elsewhere if name.startswith(("analyses.attention_result.", "analyses.attention_items.")) else set()
+    absent |= set(Kind) - set(WORDS) if name.startswith("analyses.attention_items.") else set()
     absent |= {Null.UNTRAINED} if name == "analyses.head_circuits_result.Config.null" else set()  # needs a second model
     return [member for member in CASES[name][0] if member not in absent]
 
@@ -352,7 +468,8 @@ def test_a_value_does_what_its_member_does(name: str, lab: Lab) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_no_choice_is_refused_with_the_choices(name: str, lab: Lab) -> None:
     choices, does = CASES[name]
-    for wrong in ("foo", f" {members(name)[0].value}", members(name)[0].name):
+    first = members(name)[0]
+    for wrong in ("foo", f" {first.value}", *([first.name] if first.name != first.value else [])):
         with pytest.raises((ConfigError, InputError), match=f'"{wrong}".* {list(choices)[-1].value}'):
             does(wrong, lab)
 
