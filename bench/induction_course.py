@@ -62,8 +62,8 @@ def course_of(run: Path, *, period: int = DECIDING) -> Course:
     steps, rows = checkpoint_steps(run), []
     for step in steps:
         measured = Measured(open_run(f"{run}@{step}"), periods=(period,))
-        attention = measured.attention
-        rows.append((measured.copying.loss, float(attention.previous[0].max()), float(attention.induction[-1].max())))
+        previous, stripe = measured.stripes(period)
+        rows.append((measured.copy_loss(period), float(previous[0].max()), float(stripe[-1].max())))
     copy_loss, previous, induction = zip(*rows, strict=True)
     return Course(steps=tuple(steps), copy_loss=copy_loss, previous=previous, induction=induction)
 

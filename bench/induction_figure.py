@@ -17,13 +17,13 @@ NAMES = {
     Kind.TWO: "two layers",
     Kind.ONE: "one layer",
     Kind.SMEARED: "one layer, smeared keys",
-    Kind.DISTANCE: "one layer, fixed period",
 }
+"""The kinds that are drawn; at a fixed period the loss at another one leaves the scale."""
 SERIES = ("copy_loss", "previous", "induction")
 TITLES = {
-    "copy_loss": "copy loss at an unseen period (nats)",
-    "previous": "most attention to the token before",
-    "induction": "largest induction stripe",
+    "copy_loss": "copy loss (nats)",
+    "previous": "to the token before",
+    "induction": "induction stripe",
 }
 
 
@@ -37,11 +37,12 @@ def figure(found: Sequence[Found]) -> Any:
             **{name: getattr(each.course, name)[index] for name in SERIES},
         }
         for each in found
+        if each.kind in NAMES
         for index, step in enumerate(each.course.steps)
     )
     panels = [_panel(frame, name, found[0].ln_vocabulary if name == "copy_loss" else None) for name in SERIES]
     title = alt.TitleParams(
-        "Two layers learn to copy at once; one layer only with smeared keys",
+        "When copying comes, and what heads attend to then",
         subtitle=f"Every line is a run. Period {DECIDING} is never trained; attention is that of the strongest head.",
     )
     return alt.vconcat(*panels, title=title).resolve_scale(color="shared")

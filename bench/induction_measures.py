@@ -22,7 +22,7 @@ from interp.metrics import outcome_metric
 from interp.outcomes import copy_outcome
 from interp.patching import redrawn_first_copy
 from interp.path_patching import PathEffects, feeding_paths, path_effects
-from interp.patterns import pattern_scores
+from interp.patterns import ScoreFunction, pattern_scores
 from interp.places import Intervention, head
 from interp.recordings import record
 from interp.scores import chance, induction_stripe, previous_token
@@ -118,10 +118,14 @@ class Measured:
     @cached_property
     def copying(self) -> Copying:
         """How well second copies are predicted."""
-        distinct = {period: self._loss(self.repeats(period), period) for period in self.periods}
+        distinct = {period: self.copy_loss(period) for period in self.periods}
         independent = {period: self._loss(self._independent(period), period) for period in self.periods}
         control = {period: self._loss(self._control(period), period) for period in self.periods}
         return Copying(distinct=distinct, independent=independent, control=control)
+
+    def copy_loss(self, period: int) -> float:
+        """Mean loss on the second copy of distinct tokens, in nats."""
+        return self._loss(self.repeats(period), period)
 
     @cached_property
     def attention(self) -> Attention:
@@ -131,16 +135,14 @@ class Measured:
         level = sum(chance(1 + period, 1 + 2 * period) for period in self.periods) / len(self.periods)
         return Attention(previous=previous, induction=induction, control=control, chance=level)
 
+    def stripes(self, period: int) -> tuple[Heads, Heads]:
+        """Mean attention to the token before, and from the second copy to what followed the first."""
+        found = pattern_scores(self.lab.gpt, self.repeats(period), {"previous": _previous, "stripe": _stripe(period)})
+        return found["previous"].mean(0), found["stripe"].mean(0)
+
     def _attention(self, period: int) -> tuple[Heads, Heads, Heads]:
-        def stripe(pattern: Tensor, _tokens: Tensor) -> Tensor:
-            return induction_stripe(pattern, period, start=pattern.shape[-1] - period)
-
-        def previous(pattern: Tensor, _tokens: Tensor) -> Tensor:
-            return previous_token(pattern)
-
-        found = pattern_scores(self.lab.gpt, self.repeats(period), {"previous": previous, "induction": stripe})
-        control = pattern_scores(self.lab.gpt, self._control(period), {"induction": stripe})
-        return found["previous"].mean(0), found["induction"].mean(0), control["induction"].mean(0)
+        control = pattern_scores(self.lab.gpt, self._control(period), {"stripe": _stripe(period)})
+        return *self.stripes(period), control["stripe"].mean(0)
 
     def _control(self, period: int) -> Int[Tensor, "sequence pos"]:
         return reordered(self.repeats(period), period, seed=self.seed)
@@ -153,6 +155,14 @@ class Measured:
 
     def _loss(self, tokens: Int[Tensor, "sequence pos"], period: int) -> float:
         return float(measure_harms(self.lab.gpt, tokens, [], [copy_outcome(period)]).clean.mean())
+
+
+def _previous(pattern: Tensor, _tokens: Tensor) -> Tensor:
+    return previous_token(pattern)
+
+
+def _stripe(period: int) -> ScoreFunction:
+    return lambda pattern, _tokens: induction_stripe(pattern, period, start=pattern.shape[-1] - period)
 
 
 def circuit_of(lab: Lab, attention: Attention, *, period: int = DECIDING, seed: int = 0) -> Circuit:

@@ -33,7 +33,7 @@ class Kind(Enum):
             "model.n_layers=1",
             f"data.min_period={TRAINED_PERIOD}",
             f"data.max_period={TRAINED_PERIOD}",
-            "train.steps=600",
+            "train.steps=1000",
         ),
     )
     SMEARED = ("one-layer-smeared-keys", ("model.n_layers=1", "model.smeared_keys=true", "train.steps=800"))
