@@ -555,7 +555,7 @@ def heads_that_are_slices_of_what_attention_wrote(patch: pytest.MonkeyPatch) -> 
 
 
 def attribution_that_does_not_centre(patch: pytest.MonkeyPatch) -> GPT:
-    patch.setattr(interp.attribution, "_before", lambda norm, scale, direction: direction * norm.w / scale)
+    patch.setattr(interp.attribution, "before_norm", lambda norm, scale, direction: direction * norm.w / scale)
     return small(norm_kind="layernorm")
 
 
