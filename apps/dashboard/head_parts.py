@@ -158,9 +158,13 @@ def _examples(saved: SavedResult, run: Run, chosen: Selection, head: Head) -> No
 
 def on_text(run: Run, chosen: Selection, head: Head) -> None:
     """The head's pattern on the text of the sidebar, with those of all others small."""
-    live = passes.look(run, chosen)
     basis = bases.choose(run.model, key="basis")
     if basis is None:
+        return
+    try:
+        live = passes.look(run, chosen)
+    except InputError as error:  # the text cannot be read; the rest of the page can
+        components.damaged(error)
         return
     values = passes.attention(run, chosen, basis)
     fits = chosen.cell is not None and max(chosen.cell) < len(live.tokens)
