@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from streamlit.components.v2.bidi_component.main import _make_trigger_id
 from streamlit.testing.v1 import AppTest
 
+from analyses.attention_evidence import Bearing
+from analyses.attention_patterns import verdicts
 from analyses.attention_readings import Kind
-from apps.dashboard import data, head_scores, launch
+from analyses.attention_verdicts import Standing
+from analyses.study import run_study
+from apps.dashboard import bases, data, head_corpus, head_scores, launch, passes
+from apps.dashboard.head_corpus import Choice
+from interp.live import Basis
 from model import GPT
 from model.hooks import scopes_of
 from model.lab import open_run
-from tests.dashboard_runs import STEP, STUDIES, own_runs, whole_runs
+from tests.dashboard_runs import STEP, STUDIES, own_runs, trained, whole_runs
 
 __all__ = ["own_runs", "whole_runs"]  # fixtures
 
@@ -278,12 +286,240 @@ def test_live_passes_run_on_other_texts(whole_runs: Path, text: str, monkeypatch
     assert views(at)["attention"]["size"] > 8
 
 
-@pytest.mark.parametrize("kind", ["previous", "entropy", "distance"])
-def test_every_score_can_be_shown(whole_runs: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def other_runs(whole_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose stream is no sum, and one that never read a text, each with a result of attention-patterns."""
+    root = tmp_path_factory.mktemp("others")
+    shutil.copytree(whole_runs / "bare", root / "post")
+    trained(root, "no-text", "data.sources=repeats", "data.tokenizer=chars:64", "model.d_vocab=64")
+    for name in ("post", "no-text"):
+        run_study("attention-patterns", f"{root / name}@{STEP}", STUDIES["attention-patterns"])
+    return root
+
+
+def result_of(root: Path, name: str) -> Any:
+    (run,) = [run for run in data.runs() if run.name == name]
+    saved = data.shelf(run, "attention-patterns").at(STEP)
+    assert saved is not None
+    return saved
+
+
+def evidence(at: AppTest) -> pd.DataFrame:
+    return next(each.value for each in at.dataframe if "bears" in each.value)
+
+
+def test_every_head_has_a_verdict_and_the_best_supported_is_shown_first(
+    whole_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at = opened(whole_runs, "heads", monkeypatch, run="whole")
-    at.segmented_control(key="kind").set_value(kind).run()
+    saved = result_of(whole_runs, "whole")
+    every = {verdict.label: verdict for verdict in verdicts(saved.result)}
+    listed = at.dataframe[0].value
+    assert sorted(listed["head"]) == sorted(every)
+    standings = [list(Standing).index(Standing(word)) for (word,) in listed["standing"]]
+    assert standings == sorted(standings)
+    first = every[listed["head"].iloc[0]]
+    assert first.sentence in said(at)
+    assert views(at)["grid"]["chosen"] == first.label
+    assert f"{first.label} over the corpus" in said(at)
+
+
+def test_the_evidence_on_the_chosen_head_is_the_study_s(whole_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = opened(whole_runs, "heads", monkeypatch, run="whole", head="L1H2")
+    verdict = next(each for each in verdicts(result_of(whole_runs, "whole").result) if each.label == "L1H2")
+    measured = [item for item in verdict.evidence if item.bearing is not Bearing.ABSENT]
+    shown = evidence(at)
+    assert verdict.sentence in said(at)
+    assert list(shown["source"]) == [item.source.value for item in measured]
+    assert list(shown["value"]) == pytest.approx([item.value for item in measured], abs=6e-4)
+    assert shown["interval"][[item.low is not None for item in measured]].str.match(r"\[-?\d").all()
+    assert shown["rank"].str.contains("of 8").any()
+    assert "n = 8 sequences of random tokens" in said(at)
+
+
+def test_every_kind_is_shown_where_it_is_decided_or_says_why_not(
+    whole_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = opened(whole_runs, "heads", monkeypatch, run="whole")
+    result = result_of(whole_runs, "whole").result
+    for kind in Kind:
+        at.pills(key="kind").set_value(kind).run()
+        assert not at.exception
+        where = head_scores.where_decided(result, kind)
+        if kind in where:
+            reading = next(each for each in result.readings if each.title == at.session_state["reading"])
+            assert kind in reading
+            assert views(at)["grid"]["label"].startswith(head_scores.MEANINGS[kind])
+            assert "chance" in views(at)["grid"]["label"]
+        else:
+            assert "grid" not in views(at)
+        if kind not in result.text:
+            assert "grid_text" not in views(at)
+            assert head_scores.why_not(result, result.text, kind) in said(at)
+
+
+def test_a_kind_stays_on_a_reading_that_has_it_and_a_lacking_one_can_be_asked(
+    whole_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = opened(whole_runs, "heads", monkeypatch, run="whole")
+    at.selectbox(key="reading").set_value("held-out text").run()
+    at.pills(key="kind").set_value(Kind.PREVIOUS).run()
+    assert at.session_state["reading"] == "held-out text"
+    at.pills(key="kind").set_value(Kind.POSITIONAL).run()
+    assert at.session_state["reading"] == "held-out text"
+    at.selectbox(key="reading").set_value(at.selectbox(key="reading").options[0]).run()
     assert not at.exception
-    assert views(at)["grid"]["label"].startswith(head_scores.MEANINGS[Kind(kind)])
+    assert "positional is not measured on" in said(at)
+
+
+def test_a_fixed_distance_stands_in_its_cell_and_copying_is_signed(
+    whole_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = opened(whole_runs, "heads", monkeypatch, run="whole")
+    at.pills(key="kind").set_value(Kind.POSITIONAL).run()
+    assert all(re.fullmatch(r"\d+ back", word) for row in views(at)["grid"]["marks"] for word in row)
+    at.pills(key="kind").set_value(Kind.COPYING).run()
+    assert views(at)["grid"]["scale"] == {"kind": "diverging", "low": -1.0, "high": 1.0}
+
+
+def test_the_ranking_is_drawn_when_it_is_opened(whole_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = opened(whole_runs, "heads", monkeypatch, run="whole")
+    assert not any("rank" in each.value and "mean" in each.value for each in at.dataframe)
+    at.session_state["ranking"] = True
+    at.run()
+    assert not at.exception
+    ranked = next(each.value for each in at.dataframe if "rank" in each.value and "mean" in each.value)
+    assert list(ranked["rank"]) == list(range(1, 9))
+    assert ranked["mean"].is_monotonic_decreasing
+    assert {"low", "high", "chance", "step 0"} <= set(ranked)
+
+
+@pytest.mark.parametrize("choice", list(Choice))
+def test_examples_are_rows_of_the_corpus_on_one_scale(
+    whole_runs: Path, choice: Choice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = opened(whole_runs, "heads", monkeypatch, run="whole", head="L1H2")
+    at.segmented_control(key="examples").set_value(choice).run()
+    scales = {}
+    for basis in Basis:
+        at.segmented_control(key="examples_basis").set_value(basis).run()
+        assert not at.exception
+        shown = views(at)["corpus_rows"]
+        assert len(shown["rows"]) >= 6
+        for row in shown["rows"]:
+            assert row["boxed"] == len(row["tokens"]) - 1
+            assert "then " in row["note"]
+        if basis is Basis.RAW:
+            assert all(sum(row["values"]) == pytest.approx(1, abs=1e-4) for row in shown["rows"])
+        scales[basis] = shown["scale"]
+    assert scales[Basis.SIGNED]["kind"] == "diverging"
+    assert scales[Basis.RAW] == {"kind": "sequential", "low": 0.0, "high": 1.0}
+
+
+def test_examples_that_were_not_kept_are_read_again_and_are_the_same(
+    whole_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(launch.ROOT_VARIABLE, str(whole_runs))
+    saved, run = result_of(whole_runs, "whole"), data.runs()[1]
+    known = saved.result.behaviour
+    for place in [(int(layer), int(head)) for layer, head in known.shown["top"].heads.tolist()[:2]]:
+        kept, again = head_corpus.kept(known, place), passes.examples(run, STEP, saved, place)
+        examples = head_corpus.examples_of(known.seen)
+        for choice in Choice:
+            for basis in Basis:
+                one, other = (
+                    head_corpus.payload(each, examples[choice], place, choice, basis) for each in (kept, again)
+                )
+                assert [row["tokens"] for row in one["rows"]] == [row["tokens"] for row in other["rows"]]
+                assert one["rows"][0]["values"] == pytest.approx(other["rows"][0]["values"], abs=1e-5)
+
+
+def test_examples_whose_text_has_changed_are_told(own_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head_corpus, "kept", lambda *_: None)
+    file = own_runs / "whole" / "run.json"
+    recorded = json.loads(file.read_text())
+    file.write_text(json.dumps(recorded | {"corpus_sha256": "0" * 64}))
+    at = opened(own_runs, "heads", monkeypatch, run="whole", head="L0H3")
+    assert not at.exception
+    assert "The examples of L0H3 were not saved, and cannot be read again." in said(at)
+    assert "corpus_rows" not in views(at)
+    assert "attention" in views(at)
+
+
+@pytest.mark.parametrize("basis", list(Basis))
+def test_a_live_pattern_is_shown_in_every_unit(whole_runs: Path, basis: Basis, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = opened(whole_runs, "heads", monkeypatch, run="whole", cell="5.2")
+    at.segmented_control(key="basis").set_value(basis).run()
+    assert not at.exception
+    shown = views(at)["attention"]
+    assert shown["label"] == bases.UNITS[basis]
+    assert shown["lock"] == {"query": 5, "key": 2}
+    assert (shown["scale"]["kind"] == "diverging") == (basis is Basis.SIGNED)
+    assert shown["fit"] == (basis is not Basis.RAW)
+
+
+def test_what_is_not_defined_for_a_post_norm_model_says_so(other_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = opened(other_runs, "heads", monkeypatch, run="post")
+    assert not at.exception
+    assert not at.error
+    assert "copying" not in set(evidence(at)["source"])
+    assert said(at).count("signed, as logits: not defined here.") == 2
+    at.pills(key="kind").set_value(Kind.COPYING).run()
+    assert "copying: " in said(at)
+    assert "norm=post" in said(at)
+    for key in ("basis", "examples_basis"):
+        at.segmented_control(key=key).set_value(Basis.WEIGHTED).run()
+        assert not at.exception
+    assert {"attention", "corpus_rows"} <= set(views(at))
+    for key in ("basis", "examples_basis"):
+        at.segmented_control(key=key).set_value(Basis.SIGNED).run()
+        assert not at.exception
+    assert not {"attention", "corpus_rows"} & set(views(at))
+
+
+def test_a_run_without_text_says_why_and_what_makes_it(other_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = opened(other_runs, "heads", monkeypatch, run="no-text", prompt="abcabc")
+    assert not at.exception
+    assert not at.error
+    assert "has no text" in said(at)
+    assert re.search(r"cutaway run attention-patterns \S*no-text@24", said(at))
+    assert "corpus_rows" not in views(at)
+    assert "grid_text" not in views(at)
+    assert "attention" in views(at)
+    assert "What the study found" in said(at)
+
+
+def test_a_prompt_that_cannot_be_read_leaves_the_rest_of_the_page(
+    other_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = opened(other_runs, "heads", monkeypatch, run="no-text", prompt="\u65e5\u672c")
+    assert not at.exception
+    assert len(at.error) == 1
+    assert "attention" not in views(at)
+    assert "What the study found" in said(at)
+
+
+def test_a_result_of_another_version_is_told(own_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for file in own_runs.glob("whole/studies/attention-patterns/*/result.json"):
+        record = json.loads(file.read_text())
+        del record["result"]["harms"]
+        file.write_text(json.dumps(record))
+    at = opened(own_runs, "heads", monkeypatch, run="whole")
+    assert not at.exception
+    assert "saved by another version of attention-patterns" in said(at)
+    assert re.search(r"cutaway run attention-patterns \S+", said(at))
+    assert "attention" in views(at)
+
+
+def test_a_study_without_a_page_is_drawn_on_the_overview(whole_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = opened(whole_runs, "overview", monkeypatch, run="whole")
+    assert not at.exception
+    boxes = [box for box in at.expander if box.label.startswith("The study's own figure")]
+    assert len(boxes) == len(set(STUDIES) - set(STUDY_OF.values()))
+    at.session_state["whole-probes"] = True
+    at.run()
+    assert not at.exception
+    assert any("task" in each.value for each in at.dataframe)
 
 
 def test_what_was_computed_is_not_computed_again_and_sessions_do_not_meet(
