@@ -21,7 +21,7 @@ def imported(path: Path) -> set[str]:
     return {str(node.module).removeprefix("analyses.") for node in nodes if str(node.module).startswith("analyses.")}
 
 
-@pytest.mark.parametrize("study", ["attention", "head_ablation", "probes"])
+@pytest.mark.parametrize("study", ["attention", "head_ablation", "head_circuits", "probes"])
 def test_the_modules_of_a_study_import_one_another_in_one_direction(study: str) -> None:
     files = {path.stem: path for path in FOLDER.glob(f"{study}*.py")}
     assert f"{study}_result" in files
