@@ -13,7 +13,6 @@ from analyses.attention_evidence import Bearing
 from analyses.attention_readings import BY_CONTENT, Kind, Reading
 from analyses.attention_result import (
     Result,
-    above,
     can_be_found,
     claimed_heads,
     facts,
@@ -28,6 +27,7 @@ from analyses.attention_words import WORDS
 from analyses.registry import Finding
 from interp.controls import Head
 from interp.places import head
+from interp.wording import nothing_earlier
 
 
 def sentences(result: Result) -> list[Finding]:
@@ -40,9 +40,12 @@ def sentences(result: Result) -> list[Finding]:
         _kind(result, Kind.INDUCTION),
         *_elsewhere(result),
         *([_kind(result, Kind.LATER)] if later else []),
-        *(_kind(result, kind) for kind in (Kind.PREVIOUS, Kind.DUPLICATE, Kind.CURRENT, Kind.FIRST)),
+        *(_kind(result, kind) for kind in _OTHERS if kind in reading_for(result, kind)),
         *_heads(result),
     ]
+
+
+_OTHERS = (Kind.PREVIOUS, Kind.DUPLICATE, Kind.CURRENT, Kind.POSITIONAL, Kind.FIRST)
 
 
 def _kind(result: Result, kind: Kind) -> Finding:
@@ -175,7 +178,7 @@ _BY_CONTENT = {
 
 def _by_content(result: Result, best: Head) -> Finding:
     match = result.control[Kind.MATCH]
-    follows = above(match.intervals[best], match.chance)
+    follows = match.intervals[best].above(match.chance)
     verb, verdict = _BY_CONTENT[follows]
     against = f"{match.chance:.2f} by chance and {_at_step_zero(result, result.control, Kind.MATCH, best)}"
     sentence = (
@@ -191,7 +194,7 @@ _ON_TEXT = {True: "more than", False: "no more than", None: "not told apart from
 
 def _on_text(result: Result, text: Reading, best: Head) -> Finding:
     measure = text[Kind.INDUCTION]
-    more = above(measure.intervals[best], measure.chance)
+    more = measure.intervals[best].above(measure.chance)
     sentence = (
         f"On held-out text {_label(best)} puts {measure.intervals[best]:.2f} of its attention on tokens that followed "
         f"an earlier copy, {_ON_TEXT[more]} the {measure.chance:.2f} of even attention"
@@ -220,7 +223,7 @@ def _at_step_zero(result: Result, reading: Reading, kind: Kind, best: Head) -> s
     first = result.first(reading)
     if first is not None and kind in first:
         return f"{float(first[kind].intervals.mean[best]):.2f} at step 0"
-    return "nothing earlier, this being step 0" if result.step == 0 else "no step 0, which this run does not have"
+    return nothing_earlier(result.step)
 
 
 def _period(result: Result) -> str:

@@ -35,7 +35,10 @@ WORDS = MappingProxyType(
         Kind.PREVIOUS: _like("previous-token head", "on the token before"),
         Kind.CURRENT: _like("current-token head", "on the token itself"),
         Kind.POSITIONAL: Words(
-            "positional head", "at one distance", "attends at one distance", "attend at one distance each"
+            "positional head",
+            "at one distance, the copy re-ordered",
+            "attends at one distance",
+            "attend at one distance each",
         ),
         Kind.FIRST: Words(
             "head that rests on position 0", "on position 0", "rests on position 0", "rest on position 0"
