@@ -39,7 +39,6 @@ from analyses.head_circuits_result import (
 )
 from analyses.registry import Finding, Progress
 from interp.path_patching import Input
-from interp.places import head
 from model.lab import Lab
 
 __all__ = [
@@ -120,7 +119,7 @@ def _estimate_rows(result: Result) -> Iterator[dict[str, Any]]:
         for row, layer in enumerate(each.layers):
             for index in range(each.true.shape[1]):
                 yield {
-                    "what": "attribution", "metric": COPY_LOGIT, "sender": head(layer, index).label, "way": each.place,
+                    "what": "attribution", "metric": COPY_LOGIT, "sender": each.name(layer, index), "way": each.place,
                     "method": each.method.value, "direction": each.direction.value,
                     "value": float(each.true[row, index]), "estimate": float(each.estimate[row, index]),
                 }  # fmt: skip

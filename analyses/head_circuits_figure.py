@@ -19,7 +19,6 @@ from analyses.head_circuits_result import COPY_LOSS, PATHS, Measured, Paths, Res
 from interp.attribution_patching import Method
 from interp.patching import Direction
 from interp.path_patching import FFNs, Input
-from interp.places import head
 from interp.wording import number
 
 _K = PATHS.index("K")
@@ -230,8 +229,8 @@ def estimate_rows(measured: Measured, senders: tuple[str, ...], receivers: tuple
             continue
         for row, layer in enumerate(each.layers):
             for index in range(each.true.shape[1]):
-                name = head(layer, index).label
-                role = "receiver" if name in receivers else "sender" if name in senders[:1] else "other head"
+                name, heads = each.name(layer, index), {*each.heads(layer, index)}
+                role = "receiver" if heads & {*receivers} else "sender" if heads & {*senders[:1]} else "other head"
                 rows.append(
                     {
                         "panel": panel, "name": name, "role": role, "true": float(each.true[row, index]),

@@ -251,6 +251,7 @@ class Question:
                     method=each.method,
                     direction=direction,
                     layers=layers,
+                    group=gpt.config.n_heads // gpt.config.kv_heads,
                     estimate=estimate,
                     true=true,
                     agreement=approximation(estimate, true, top=min(self.config.n_top, true.numel())),

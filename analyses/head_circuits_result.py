@@ -15,6 +15,7 @@ from interp.composition import Null
 from interp.head_roles import HeadRoles, RoleRule
 from interp.patching import Direction
 from interp.path_patching import FFNs
+from interp.places import head
 from interp.stats import Interval, Intervals
 from model.errors import ConfigError
 from model.settings import as_enum
@@ -138,9 +139,22 @@ class Estimated:
     """Whether clean activations were put into the corrupted run, or the other way round."""
     layers: tuple[int, ...]
     """Layers compared."""
+    group: int
+    """Heads that share their keys and values; 1 where each has its own."""
     estimate: Float[Tensor, "layer component"]
     true: Float[Tensor, "layer component"]
     agreement: Approximation
+
+    def name(self, layer: int, component: int) -> str:
+        """What a component is called: L1H3, or `L1 kv 0` where heads share keys and values."""
+        shares = self.place in ("k", "v") and self.group > 1
+        return f"L{layer} kv {component}" if shares else head(layer, component).label
+
+    def heads(self, layer: int, component: int) -> tuple[str, ...]:
+        """The heads that it belongs to."""
+        if self.place not in ("k", "v"):
+            return (head(layer, component).label,)
+        return tuple(head(layer, component * self.group + member).label for member in range(self.group))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", as_enum(Method, self.method, "method"))

@@ -185,6 +185,10 @@ def test_grouped_heads_name_who_reads_along(tmp_path: Path, result: Result):
     assert asked.shared(lab) == (f"L{layer}H{index ^ 1}",)
     sentence = head_circuits.findings(replace(result, shared=("L1H3",)))[1].sentence
     assert "L1H3 shares keys and values with them and reads along" in sentence
+    of_keys = replace(result.estimated("k", Method.LINEAR, "noising"), group=2)
+    assert (of_keys.name(1, 1), of_keys.heads(1, 1)) == ("L1 kv 1", ("L1H2", "L1H3"))
+    of_z = replace(result.estimated("z", Method.LINEAR, "noising"), group=2)
+    assert (of_z.name(1, 1), of_z.heads(1, 1)) == ("L1H1", ("L1H1",))
 
 
 def moved(result: Result, change: Callable[[Intervals], Intervals], **parts: str) -> Result:

@@ -279,7 +279,13 @@ def estimates(**choices: Any) -> Estimates:
 def estimated(**choices: Any) -> circuits_result.Estimated:
     rest = {"method": Method.LINEAR, "direction": Direction.NOISING} | choices
     agreement = Approximation(n=1, pearson=1.0, spearman=1.0, same_sign=1.0, top=1, missed=())
-    cells = {"estimate": torch.zeros(1, 1), "true": torch.zeros(1, 1), "layers": (0,), "agreement": agreement}
+    cells = {
+        "estimate": torch.zeros(1, 1),
+        "true": torch.zeros(1, 1),
+        "layers": (0,),
+        "group": 1,
+        "agreement": agreement,
+    }
     return circuits_result.Estimated(place="z", **cells, **rest)
 
 
