@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 from analyses.attention_evidence import Bearing, Evidence, Source
 from analyses.attention_readings import Kind
-from analyses.attention_result import Result, above
+from analyses.attention_result import Result
 from analyses.attention_stimuli import Stimulus
 from analyses.attention_weights import INPUTS, Weights
 from interp.composition import Pair
@@ -77,7 +77,7 @@ def _copying_in_use(result: Result, place: Head) -> Iterator[Evidence]:
         return
     measure, first = reading[Kind.COPYING], result.first(reading)
     score, chance = measure.intervals[place], measure.chance
-    verb = {True: "raises", False: "does not raise", None: "is not seen to raise"}[above(score, chance)]
+    verb = {True: "raises", False: "does not raise", None: "is not seen to raise"}[score.above(chance)]
     yield Evidence(
         source=Source.COPYING,
         what=f"copying score, {reading.title}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from analyses.attention_evidence import Bearing, Evidence, Source
 from analyses.attention_harms import COPY, TEXT, HarmOn
 from analyses.attention_readings import BY_CONTENT, Kind, Reading
-from analyses.attention_result import Result, above, reading_for
+from analyses.attention_result import Result, reading_for
 from analyses.attention_words import WORDS
 from interp.controls import Head
 from interp.stats import Interval
@@ -47,7 +47,8 @@ def text_item(result: Result, kind: Kind | str, place: Head) -> Evidence | None:
     if text is None or kind not in text:
         return None
     measure = text[kind]
-    score, more = measure.intervals[place], above(measure.intervals[place], measure.chance)
+    score = measure.intervals[place]
+    more = score.above(measure.chance)
     bearing = {True: Bearing.FOR, False: Bearing.AGAINST, None: Bearing.OPEN}[more]
     compared = {True: "more than", False: "no more than", None: "not told apart from"}[more]
     where = _ON_TEXT.get(kind, WORDS[kind].where) if measure.offsets is None else _distance(int(measure.offsets[place]))

@@ -25,9 +25,8 @@ from analyses.attention_stimuli import Stimulus, decisive
 from analyses.attention_weights import Weights
 from analyses.attention_words import WORDS
 from analyses.config_rules import SEED, at_least, between, require, within
-from interp.controls import Head
+from interp.controls import Head, every_head
 from interp.scores import can_reach
-from interp.stats import Interval
 from model.settings import as_enum
 
 
@@ -131,8 +130,7 @@ class Attention:
     @property
     def heads(self) -> list[Head]:
         """Every head as (layer, head), layer by layer."""
-        n_layers, n_heads = self.headline[Kind.INDUCTION].intervals.mean.shape
-        return [(layer, index) for layer in range(n_layers) for index in range(n_heads)]
+        return every_head(*self.headline[Kind.INDUCTION].intervals.mean.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,13 +226,6 @@ def strongest(reading: Reading, kind: Kind | str) -> Head:
     mean = reading[kind].intervals.mean
     layer, index = divmod(int(mean.argmax()), mean.shape[1])
     return layer, index
-
-
-def above(interval: Interval, chance: float) -> bool | None:
-    """Whether a score is above chance: True or False where its whole interval says so, else None: it cannot be told."""
-    if interval.low > chance:
-        return True
-    return False if interval.high <= chance else None
 
 
 def facts(result: Attention, n: int, unit: str) -> str:

@@ -26,7 +26,7 @@ from analyses.head_ablation_figure import draw
 from analyses.head_ablation_findings import sentences
 from analyses.head_ablation_result import INTERVENTIONS, SHOWN, Alone, Config, Result, SetAblation, SingleHeads
 from analyses.registry import Finding, Progress
-from interp.controls import Head
+from interp.controls import Head, every_head
 from interp.effects import OutcomeEffect, effect_of, effects_on
 from interp.harm import Counted, Harms
 from interp.head_roles import HeadRoles, find_head_roles
@@ -94,7 +94,7 @@ def inputs(subject: Lab, config: Config) -> list[Path]:
 def _heads(lab: Lab, intervention: Intervention = Intervention.MEAN) -> list[Place]:
     """Every head, layer by layer."""
     config = lab.config
-    return [head(layer, index, intervention) for layer in range(config.n_layers) for index in range(config.n_heads)]
+    return [head(*each, intervention) for each in every_head(config.n_layers, config.n_heads)]
 
 
 def _alone(lab: Lab, bench: Bench, config: Config, progress: Progress | None) -> Alone:
@@ -190,7 +190,7 @@ def _set_rows(result: Result) -> Iterator[dict[str, Any]]:
 
 
 def _grid(result: Result) -> list[Head]:
-    return [(layer, index) for layer in range(result.n_layers) for index in range(result.n_heads)]
+    return every_head(result.n_layers, result.n_heads)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,16 @@ from analyses.registry import Finding
 from interp.effects import CONTROL_LEVEL, Control
 from interp.places import Intervention, head
 from interp.stats import Interval
-from interp.wording import control_phrase, harm_phrase, is_effect, nats, number, share_phrase, with_interval
+from interp.wording import (
+    control_phrase,
+    harm_phrase,
+    is_effect,
+    nats,
+    nothing_earlier,
+    number,
+    share_phrase,
+    with_interval,
+)
 
 _MEAN = INTERVENTIONS.index(Intervention.MEAN)
 
@@ -32,9 +41,7 @@ def copies(result: Result) -> bool | None:
 
     None where the interval holds the floor.
     """
-    if result.copying.low > result.config.floor:
-        return True
-    return False if result.copying.high < result.config.floor else None
+    return result.copying.above(result.config.floor)
 
 
 def _where(result: Result) -> str:
@@ -45,7 +52,7 @@ def _before(result: Result, start: Interval | None) -> str:
     """The same number at step 0, or why there is none."""
     if start is not None:
         return f"{with_interval(start)} at step 0"
-    return "nothing earlier, this being step 0" if result.step == 0 else "no step 0, which this run does not have"
+    return nothing_earlier(result.step)
 
 
 def _copying(result: Result) -> Finding:

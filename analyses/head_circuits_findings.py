@@ -16,7 +16,7 @@ from interp.attribution_patching import Method
 from interp.patching import Direction
 from interp.path_patching import FFNs
 from interp.places import head
-from interp.wording import nats, number, with_interval
+from interp.wording import nats, nothing_earlier, number, with_interval
 
 _K = PATHS.index("K")
 _AGREES = 0.8
@@ -30,9 +30,7 @@ def sentences(result: Result) -> list[Finding]:
 
 def copies(result: Result) -> bool | None:
     """Whether another first copy makes copying worse by more than the floor; None where the interval holds it."""
-    if result.gap.low > result.config.floor:
-        return True
-    return False if result.gap.high < result.config.floor else None
+    return result.gap.above(result.config.floor)
 
 
 def _where(result: Result) -> str:
@@ -43,7 +41,7 @@ def _at_start(result: Result, said: str | None) -> str:
     """The same at step 0, or why there is nothing to say."""
     if said is not None:
         return f"{said} at step 0"
-    return "nothing earlier, this being step 0" if result.step == 0 else "no step 0, which this run does not have"
+    return nothing_earlier(result.step)
 
 
 def _corruption(result: Result) -> Finding:

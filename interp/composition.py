@@ -52,6 +52,7 @@ from interp.composition_algebra import (
     scores_between,
     writers_of,
 )
+from interp.controls import every_head
 from interp.folding import FoldedHeads, folded_heads, reads_are_centred, require_bilinear_scores
 from interp.offsets import resolve_offsets
 from interp.places import Place, head
@@ -183,13 +184,12 @@ class Composition:
 
     def _head(self, label: str) -> tuple[int, int]:
         _, n_layers, n_heads = self.scores.shape[:3]
-        for layer in range(n_layers):
-            for index in range(n_heads):
-                if head(layer, index).label == label:
-                    return layer, index
-        raise UnknownNameError(
-            f'no head "{label}" here; name one of {n_layers} layers x {n_heads} heads, such as L{n_layers - 1}H0.'
-        )
+        heads = {head(*each).label: each for each in every_head(n_layers, n_heads)}
+        if label not in heads:
+            raise UnknownNameError(
+                f'no head "{label}" here; name one of {n_layers} layers x {n_heads} heads, such as L{n_layers - 1}H0.'
+            )
+        return heads[label]
 
     def __repr__(self) -> str:
         _, n_layers, n_heads = self.scores.shape[:3]

@@ -51,6 +51,15 @@ class MatchedSets:
         return len(self.sets)
 
 
+def every_head(n_layers: int, n_heads: int) -> list[Head]:
+    """The heads of a model, layer by layer.
+
+    >>> every_head(2, 2)
+    [(0, 0), (0, 1), (1, 0), (1, 1)]
+    """
+    return [(layer, index) for layer in range(n_layers) for index in range(n_heads)]
+
+
 def matched_head_sets(
     heads: Collection[Head], n_layers: int, n_heads: int, limit: int = 200, seed: int = 0
 ) -> MatchedSets:

@@ -24,6 +24,7 @@ from interp.attention_bases import (
     stream_direction,
     value_bias,
 )
+from interp.controls import every_head
 from interp.head_examples import Examples
 from interp.places import head as head_place
 from interp.prefixes import prefix_tokens
@@ -122,7 +123,7 @@ def example_rows(
 def _chosen(examples: Examples, heads: Sequence[tuple[int, int]] | None) -> list[tuple[int, int]]:
     n_layers, n_heads, _ = examples.query.shape
     if heads is None:
-        return [(layer, index) for layer in range(n_layers) for index in range(n_heads)]
+        return every_head(n_layers, n_heads)
     for layer, index in heads:
         if not (0 <= layer < n_layers and 0 <= index < n_heads):
             raise InputError(

@@ -45,6 +45,12 @@ class Interval:
         """Whether `value` lies outside the interval; an end that is not a number excludes nothing."""
         return value < self.low or value > self.high
 
+    def above(self, value: int | float) -> bool | None:
+        """Whether the whole interval lies above `value`: False where none of it does, None where it cannot be told."""
+        if self.low > value:
+            return True
+        return False if self.high <= value else None
+
     def within(self, bound: int | float) -> bool:
         """Whether the whole interval lies between -bound and bound, neither included: evidence that little is there.
 

@@ -73,6 +73,11 @@ def number(value: float) -> str:
     return text.removeprefix("-") if float(text) == 0 else text
 
 
+def nothing_earlier(step: int) -> str:
+    """Why no number of step 0 stands beside that of this step."""
+    return "nothing earlier, this being step 0" if step == 0 else "no step 0, which this run does not have"
+
+
 def share_phrase(share: float) -> str:
     """As in "14% of the model's advantage over token frequencies"."""
     if abs(share) > 1:

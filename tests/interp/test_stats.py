@@ -178,6 +178,7 @@ def test_an_interval_excludes_what_lies_beyond_either_end_and_is_within_what_hol
     interval = Interval(mean=0.1, low=-0.1, high=0.3, n=3, level=0.95, method="percentile")
     assert [interval.excludes(value) for value in (-0.2, -0.1, 0, 0.3, 0.4)] == [True, False, False, False, True]
     assert [interval.within(bound) for bound in (0.2, 0.3, 0.31)] == [False, False, True]
+    assert [interval.above(value) for value in (-0.2, -0.1, 0, 0.3, 0.4)] == [True, None, None, False, False]
 
 
 def test_a_straight_line_has_r_squared_one_and_a_still_one_has_none() -> None:
