@@ -12,7 +12,7 @@ from interp.controls import Head
 from interp.head_behaviour import HeadBehaviour
 
 WIDTH = 340
-HEIGHT = 210
+HEIGHT = 240
 
 FIRST = "first"
 """The stretch that is position 0, however far back it lies."""

@@ -63,8 +63,9 @@ def kind_name(verdict: Verdict) -> str:
 
 
 def evidence(verdict: Verdict) -> pd.DataFrame:
-    """One row for each item that was measured: which way it bears, its value, interval, null, rank and step 0."""
-    return pd.DataFrame([_item(each) for each in verdict.evidence if each.bearing is not Bearing.ABSENT])
+    """One row for each item that was measured: which way it bears on a name, value, interval, null, rank and step 0."""
+    rows = pd.DataFrame([_item(each) for each in verdict.evidence if each.bearing is not Bearing.ABSENT])
+    return rows if verdict.kinds else rows.drop(columns="bears", errors="ignore")
 
 
 def _item(item: Evidence) -> dict[str, object]:
@@ -94,7 +95,7 @@ def absent(verdict: Verdict) -> list[str]:
 
 def facts(result: Result, verdict: Verdict) -> tuple[str, ...]:
     """What the evidence rests on."""
-    beside = any(not item.bears for item in verdict.evidence)
+    beside = bool(verdict.kinds) and any(not item.bears for item in verdict.evidence)
     seen = None if result.behaviour is None else result.behaviour.seen
     parts = [
         f"n = {result.headline.n_sequences} sequences of random tokens",
