@@ -305,7 +305,7 @@ def result_of(root: Path, name: str) -> Any:
 
 
 def evidence(at: AppTest) -> pd.DataFrame:
-    return next(each.value for each in at.dataframe if "bears" in each.value)
+    return next(each.value for each in at.dataframe if "source" in each.value)
 
 
 def test_every_head_has_a_verdict_and_the_best_supported_is_shown_first(

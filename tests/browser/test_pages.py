@@ -232,6 +232,61 @@ def test_a_click_on_a_row_opens_its_memory(tab, server: Server) -> None:
     assert address(made)["memory"] == "L0M1"
 
 
+def test_a_click_on_a_row_chooses_its_head(tab, server: Server) -> None:
+    made, _ = tab()
+    go(made, server, "heads?run=whole")
+    table = made.locator(".st-key-head_table .dvn-scroller")
+    made.wait_for_timeout(1000)
+    table.click(position={"x": 16, "y": 31 + 46})
+    expect(made.locator(".st-key-head input")).to_have_value(re.compile(r"L\dH\d"))
+    chosen = made.locator(".st-key-head input").input_value()
+    expect(made.get_by_role("heading", name=f"{chosen} over the corpus")).to_be_visible()
+    expect(made.locator(".st-key-grid .cell.chosen")).to_have_count(1)
+    assert address(made)["head"] == chosen
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_a_head_does_on_its_corpus_is_painted(tab, server: Server, scheme: str) -> None:
+    made, watch = tab(scheme)
+    go(made, server, "heads?run=whole&head=L1H2")
+    bars = made.locator("[data-testid='stVegaLiteChart'] .mark-rect path")
+    expect(bars.first).to_be_attached()
+    assert bars.count() >= 6
+    rows = made.locator(".st-key-corpus_rows .line")
+    expect(rows.first).to_be_visible()
+    expect(made.locator(".st-key-corpus_rows .token.boxed")).to_have_count(rows.count())
+    raw = made.locator(".st-key-corpus_rows .legend").inner_text()
+    made.locator(".st-key-examples_basis button").filter(has_text="signed").click()
+    expect(made.locator(".st-key-corpus_rows .legend")).not_to_have_text(raw)
+    expect(made.locator(".st-key-corpus_rows .scale")).to_contain_text("logits")
+    made.wait_for_timeout(700)
+    sent = len(watch.frames)
+    made.locator(".st-key-corpus_rows .token").nth(1).hover()
+    expect(made.locator(".st-key-corpus_rows .live")).to_contain_text("logits")
+    made.wait_for_timeout(700)
+    assert len(watch.frames) == sent
+    assert unexpected(watch) == []
+
+
+def test_the_pattern_is_drawn_in_other_units(tab, server: Server) -> None:
+    made, watch = tab()
+    go(made, server, "heads?run=whole&head=L1H2&cell=9.4")
+    for button, unit in (("value-weighted", "stream units"), ("signed", "logits")):
+        made.locator(".st-key-basis button").filter(has_text=button).click()
+        expect(made.locator(".st-key-attention .label")).to_have_text(unit)
+        expect(made.locator(".st-key-attention .live")).to_contain_text(unit)
+        expect(made.locator(".st-key-attention .live")).to_contain_text("query 9")
+    low = made.locator(".st-key-attention .legend span").first
+    assert low.inner_text().startswith(("-", "\u2212", "0.00"))
+    whole = made.locator(".st-key-attention .toggle").filter(has_text="scale to max")
+    expect(whole).to_have_attribute("aria-pressed", "true")
+    before = made.locator(".st-key-attention .legend").inner_text()
+    whole.click()
+    expect(whole).to_have_attribute("aria-pressed", "false")
+    assert made.locator(".st-key-attention .legend").inner_text() != before
+    assert unexpected(watch) == []
+
+
 def test_a_cell_can_be_locked_and_released_from_the_keyboard(tab, server: Server) -> None:
     made, watch = tab()
     go(made, server, "heads?run=whole")
