@@ -75,9 +75,11 @@ fmt: $(VENV)/.dev  ## let ruff format and fix
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-bench: $(VENV)/.dev  ## attention paths, hooks, a plain module, and cached decoding, side by side
+bench: $(VENV)/.dev  ## attention paths, hooks, a plain module, cached decoding, and watching heads, side by side
 	$(BIN)/python -m bench.attention_and_hooks $(ARGS)
 	$(BIN)/python -m bench.decoding
+	@if [ -d $(ROOT)/demo ]; then $(BIN)/python -m bench.head_behaviour --run $(ROOT)/demo; \
+	else echo "What it costs to watch every head over a corpus is measured on $(ROOT)/demo; make it with: make demo"; fi
 
 docs: $(VENV)/.dev  ## rewrite the generated pages (docs/sites.md)
 	$(BIN)/python -m docs.make_sites
