@@ -72,7 +72,7 @@ def _panel(frame: pd.DataFrame, name: str, nothing: float | None) -> Any:
     rules = alt.Chart(levels).mark_rule(strokeDash=[4, 3], color=QUIET).encode(y="level:Q")
     words = (
         alt.Chart(levels)
-        .mark_text(align="right", dy=-6, color=QUIET, fontSize=10.5, x="width")
+        .mark_text(align="right", dy=8, color=QUIET, fontSize=10.5, x="width")
         .encode(y="level:Q", text="words:N")
     )
     return alt.layer(lines, rules, words)
