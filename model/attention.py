@@ -265,7 +265,7 @@ def _own_copies(point: HookPoint, x: Stream, edited: Tensor | None, n_heads: int
 def _projected(linear: nn.Linear, read: Tensor, n_heads: int) -> Tensor:
     """What heads make of the stream they share, [batch, pos, d_model], or of their own, [batch, pos, head, d_model]."""
     if read.ndim == 3:
-        return linear(read).unflatten(-1, (n_heads, -1))
+        return linear(read).view(*read.shape[:2], n_heads, -1)
     heads = torch.einsum("bphd,hde->bphe", read, _by_head(linear.weight, n_heads))
     return heads if linear.bias is None else heads + linear.bias.view(n_heads, -1)
 

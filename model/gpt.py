@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -200,7 +201,8 @@ class GPT(Weights):
         if kv_cache is not None:
             rotation = kv_cache.rotation(positions)
         elif config.positions is Positions.ROPE:
-            rotation = Rotation.of(positions, config.head_width, config.rope_base, self.dtype)
+            rows = positions if keys is not None else positions[:1]  # without padding all rows have the same positions
+            rotation = Rotation.of(rows, config.head_width, config.rope_base, self.dtype)
         if config.positions is Positions.ALIBI:
             bias = alibi_bias(positions, key_positions, config.n_heads, self.dtype)
         if call is not None:
@@ -219,8 +221,8 @@ class GPT(Weights):
         return F.dropout(x, self.config.dropout, self.training) if self.config.dropout else x
 
     def _through(self, x: Stream, run: Pass, start: int, stop: int) -> Stream:
-        for layer in range(start, stop):
-            x = self.blocks[layer](x, run)
+        for block in islice(self.blocks, start, stop):
+            x = block(x, run)
         if run.kv_cache is not None:
             run.kv_cache.advance(x.shape[1])
         return x

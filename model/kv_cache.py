@@ -45,9 +45,9 @@ class KeyValueCache:
             raise InputError(
                 f"{self.length} cached and {n_new} new positions exceed n_ctx={self.n_ctx}; generate fewer tokens."
             )
-        self._mask[:, self.length : end] = True if new_mask is None else new_mask
-        if new_mask is not None and not self._padded:
-            self._padded = not bool(new_mask.all())
+        if new_mask is not None:  # without one the places stay as they are from the start: true
+            self._mask[:, self.length : end] = new_mask
+            self._padded = self._padded or not bool(new_mask.all())
         return self._mask[:, :end] if self._padded else None
 
     def rotation(self, positions: Int[Tensor, "batch pos"]) -> Rotation | None:
@@ -61,10 +61,10 @@ class KeyValueCache:
         values: Float[Tensor, "batch pos kv_head d_head"],
     ) -> tuple[Float[Tensor, "batch key kv_head d_head"], Float[Tensor, "batch key kv_head d_head"]]:
         """Store a layer's new keys and values; all of them so far, as views of the memory."""
-        end = self.length + keys.shape[1]
-        self._keys[layer][:, self.length : end] = keys
-        self._values[layer][:, self.length : end] = values
-        return self._keys[layer][:, :end], self._values[layer][:, :end]
+        n_new, all_keys, all_values = keys.shape[1], self._keys[layer], self._values[layer]
+        all_keys.narrow(1, self.length, n_new).copy_(keys)
+        all_values.narrow(1, self.length, n_new).copy_(values)
+        return all_keys.narrow(1, 0, self.length + n_new), all_values.narrow(1, 0, self.length + n_new)
 
     def last_key(self, layer: int) -> Float[Tensor, "batch one kv_head d_head"]:
         """Each sequence's last key as it was before smearing; zeros where none has been yet."""

@@ -38,9 +38,9 @@ class Rotation:
 
     def __call__(self, x: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
         """`x` rotated; norms and dtype are kept."""
-        exact = x.to(self.cos.dtype)
-        partners = exact.roll(x.shape[-1] // 2, dims=-1)
-        return (exact * self.cos + partners * self.sin).to(x.dtype)
+        exact = x if x.dtype is self.cos.dtype else x.to(self.cos.dtype)
+        rotated = exact * self.cos + exact.roll(x.shape[-1] // 2, dims=-1) * self.sin
+        return rotated if x.dtype is self.cos.dtype else rotated.to(x.dtype)
 
 
 def sinusoids(positions: Int[Tensor, "batch pos"], d_model: int) -> Float[Tensor, "batch pos d_model"]:
