@@ -11,7 +11,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
-from collections.abc import Callable
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -84,33 +87,42 @@ def beside_transformers(n_layers: int, tokens: Tensor, rounds: int) -> dict[str,
     return milliseconds(cases, rounds=rounds, warm_up=1)
 
 
-def main() -> None:
-    """Print the tables and write them to bench/results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--layers", type=int, nargs="+", default=[4, 6])
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    given = parser.parse_args()
-    tables: dict[str, Any] = {}
-    for n_threads in given.threads:
-        torch.set_num_threads(n_threads)
-        for n_layers in given.layers:
-            where = f"{n_layers} layers, {n_threads} thread{'s' if n_threads > 1 else ''}"
-            for n_pos in (16, N_CTX - N_NEW):
-                title = f"{N_NEW} tokens after {n_pos}, {where}"
-                tables[title] = cached_and_recomputed(n_layers, prompts(1, n_pos), given.rounds)
-    where = f"{given.layers[0]} layers, {given.threads[-1]} threads"
-    tables[f"{N_NEW} tokens after 16, batch of 8, {where}"] = cached_and_recomputed(
-        given.layers[0], prompts(8, 16), given.rounds
-    )
-    tables[f"{N_NEW} tokens after 16, a head ablated in each layer, {where}"] = under_interventions(
-        given.layers[0], prompts(1, 16), given.rounds
-    )
+def cases(given: argparse.Namespace) -> Iterator[tuple[str, int, Callable[[], dict[str, Any]]]]:
+    """Title, threads and measurement of every table, in the order in which they are printed."""
+    for n_threads, n_layers in itertools.product(given.threads, given.layers):
+        where = f"{n_layers} layers, {n_threads} thread{'s' if n_threads > 1 else ''}"
+        for n_pos in (16, N_CTX - N_NEW):
+            title = f"{N_NEW} tokens after {n_pos}, {where}"
+            yield title, n_threads, partial(cached_and_recomputed, n_layers, prompts(1, n_pos), given.rounds)
+    if given.quick:
+        return
+    n_layers, n_threads = given.layers[0], given.threads[-1]
+    where = f"{n_layers} layers, {n_threads} threads"
+    title = f"{N_NEW} tokens after 16, batch of 8, {where}"
+    yield title, n_threads, partial(cached_and_recomputed, n_layers, prompts(8, 16), given.rounds)
+    title = f"{N_NEW} tokens after 16, a head ablated in each layer, {where}"
+    yield title, n_threads, partial(under_interventions, n_layers, prompts(1, 16), given.rounds)
     if importlib.util.find_spec("transformers") is not None:
         title = f"{N_NEW} tokens after 16, ours and transformers' Llama, {where}"
-        tables[title] = beside_transformers(given.layers[0], prompts(1, 16), given.rounds)
-    for title, table in tables.items():
-        print_table(title, table, by="least")
+        yield title, n_threads, partial(beside_transformers, n_layers, prompts(1, 16), given.rounds)
+
+
+def main() -> None:
+    """Print each table as soon as it is measured, and write all of them to bench/results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, help="5 unless given; 2 with --quick")
+    parser.add_argument("--layers", type=int, nargs="+", help="4 and 6 unless given; 4 with --quick")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--quick", action="store_true", help="with the cache and recomputed only, 4 layers, 2 rounds")
+    given = parser.parse_args()
+    given.rounds = given.rounds or (2 if given.quick else 5)
+    given.layers = given.layers or ([4] if given.quick else [4, 6])
+    tables: dict[str, Any] = {}
+    for title, n_threads, measured in cases(given):
+        torch.set_num_threads(n_threads)
+        tables[title] = measured()
+        print_table(title, tables[title], by="least")
+        sys.stdout.flush()
     print(f"\nWritten to {write_results('decoding', tables)}")
 
 
