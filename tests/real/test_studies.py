@@ -1,4 +1,8 @@
-"""The four studies on the real model, imported as a run, with small settings and within stated time and memory."""
+"""The four studies on the real model, imported as a run, within stated time and memory.
+
+Their cost is held in processor time, which other work on the machine changes little: so many minutes of it are at most
+as many on the clock, and half of them where two cores are free.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +20,10 @@ from model.lab import open_run
 pytestmark = [pytest.mark.real, pytest.mark.timeout(3600), pytest.mark.filterwarnings("ignore")]
 
 SETTINGS = {
-    "attention-patterns": ("n_sequences=4", "n_text=4", "periods=16", "n_resamples=200"),
-    "head-ablation": ("n_sequences=2", "n_controls=2", "period=12"),
-    "ffn-memories": ("n_tokens=2048", "n_triggers=5", "n_permutations=100"),
-    "gradient-flow": ("n_sequences=4", "n_groups=2", "initialization=false"),
+    "attention-patterns": ("n_sequences=8", "n_text=8", "periods=16", "n_resamples=1000"),
+    "head-ablation": ("n_sequences=4", "n_controls=19", "period=12"),
+    "ffn-memories": ("n_tokens=8192", "n_triggers=10"),
+    "gradient-flow": ("n_sequences=8", "n_groups=4", "initialization=false"),
 }
 MINUTES, GIGABYTES = 30, 6.0
 
@@ -27,9 +31,12 @@ MINUTES, GIGABYTES = 30, 6.0
 @pytest.fixture(scope="module")
 def answers(gguf_file: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, SavedResult]:
     run = import_model(gguf_file, tmp_path_factory.mktemp("runs") / "smollm2", data=text_of(["stdlib"]), n_ctx=32)
-    began = time.monotonic()
-    answers = {study: run_study(study, run, settings) for study, settings in SETTINGS.items()}
-    assert time.monotonic() - began < MINUTES * 60
+    answers, seconds = {}, {}
+    for study, settings in SETTINGS.items():
+        began = time.process_time()
+        answers[study] = run_study(study, run, settings)
+        seconds[study] = time.process_time() - began
+    assert sum(seconds.values()) < MINUTES * 60, seconds
     return answers
 
 
