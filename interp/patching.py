@@ -20,7 +20,7 @@ attention path. What it does not show: by which way a place acts (`interp.path_p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,13 +31,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.harm import Counted
 from interp.interventions import hooks_of
-from interp.metrics import Logits, Metric, on_cpu, split_rows
+from interp.metrics import Logits, Metric, Sequences, on_cpu, split_rows
 from interp.outcomes import fitting_batch
 from interp.places import head
 from interp.replacements import patch
 from interp.requirements import require_deterministic
-from interp.stimuli import Ids, copy_start
+from interp.stats import Intervals, bootstrap_ratios
+from interp.stimuli import Ids, copy_start, pool_of
 from model.config import GPTConfig
 from model.errors import InputError, UnknownSiteError
 from model.settings import as_enum
@@ -47,11 +49,8 @@ if TYPE_CHECKING:
     from model.gpt import GPT
     from model.hooks import ActivationCache
 
-Sequences = Int[Tensor, "sequence pos"]
 Others = Int[Tensor, "other_sequence other_pos"]
 """What should have the same shape; said in a sentence where it has not."""
-Counted = Callable[[int, int], None]
-"""Called as counted(runs done, runs in all); may raise to stop the work."""
 
 _SQUARE = (Tap.ATTN_SCORES, Tap.PATTERN)
 
@@ -142,6 +141,8 @@ def patch_grid(
     axis = None if tap.component_axis is None else tap.axes[tap.component_axis]
     components = (None,) if axis is None or not each_component else tuple(range(sizes[axis]))
     groups = None if positions is None else tuple((at,) if isinstance(at, int) else tuple(at) for at in positions)
+    if groups is not None and not all((groups, *groups)):
+        raise InputError("positions name no position, or hold a group of none; give some, or None for all at once.")
     return PatchGrid(
         tap=tap, layers=chosen, components=components, position_groups=(None,) if groups is None else groups
     )
@@ -167,26 +168,20 @@ class Patched:
         object.__setattr__(self, "direction", as_enum(Direction, self.direction, "direction"))
 
     @property
-    def gap(self) -> Float[Tensor, " sequence"]:
-        """The whole difference between the runs, towards where the patches come from."""
-        gap = self.clean - self.corrupted
-        return gap if self.direction is Direction.DENOISING else -gap
-
-    @property
     def effect(self) -> Float[Tensor, "sequence layer component group"]:
         """What each patch changes: patched minus the run that was patched."""
         base = self.corrupted if self.direction is Direction.DENOISING else self.clean
         return self.patched - base[:, None, None, None]
 
-    @property
-    def normalised(self) -> Float[Tensor, "layer component group"]:
-        """(patched - corrupted) / (clean - corrupted), of means over sequences: 1 as clean, 0 as corrupted.
+    def normalised(self, *, seed: int = 0) -> Intervals:
+        """(patched - corrupted) / (clean - corrupted), [layer, component, group]: 1 as clean, 0 as corrupted.
 
-        Sequences without a gap would make ratios of single sequences infinite; NaN where there is no gap at all.
+        A ratio of means over sequences, as those without a gap would make ratios of single sequences infinite; NaN
+        where there is no gap at all.
         """
-        gap = (self.clean - self.corrupted).mean()
-        share = (self.patched - self.corrupted[:, None, None, None]).mean(0) / gap
-        return share if float(gap.abs()) > 0 else torch.full_like(share, math.nan)
+        moved = self.patched - self.corrupted[:, None, None, None]
+        gap = (self.clean - self.corrupted)[:, None, None, None].expand_as(moved)
+        return bootstrap_ratios(moved, gap, seed=seed)
 
 
 @torch.no_grad()
@@ -240,17 +235,19 @@ def activation_patching(
 
 
 def redrawn_first_copy(tokens: Sequences, period: int, ids: Ids, *, seed: int) -> Sequences:
-    """Repeated `tokens` whose first copy is another random segment, so that the second copy repeats nothing.
+    """`tokens`, two copies of one segment, with another random one for the first, so that the second repeats nothing.
 
-    A symmetric replacement: every sequence keeps its length, its kind, and the tokens that are to be predicted. The new
+    Of more copies the third would still repeat the second, and what it says would be no measure of copying; they are
+    refused. A symmetric replacement: every sequence keeps its length, its kind, and the tokens that are to be predicted. The new
     segment has none of the old one's tokens as long as the vocabulary lasts, and no token twice; where it must use
     them, it has them in a new random order.
     """
-    pool = ids.cpu() if isinstance(ids, Tensor) else torch.tensor(range(ids) if isinstance(ids, int) else ids)
+    pool = pool_of(ids, period)
     start = copy_start(tokens.shape[1], period)
-    if period > len(pool):
+    if tokens.shape[1] - start != 2 * period:
         raise InputError(
-            f"A period of {period} needs as many different tokens; the vocabulary has {len(pool)} to draw from."
+            f"{tokens.shape[1] - start} tokens are {(tokens.shape[1] - start) // period} copies of {period}; with "
+            "another first copy the third would still repeat the second. Give two copies."
         )
     generator = torch.Generator().manual_seed(seed)
     old = tokens[:, start : start + period].cpu()

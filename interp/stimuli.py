@@ -33,15 +33,11 @@ def repeated_tokens(
     >>> repeated_tokens(1, 2, range(5, 7), bos=0).tolist() in ([[0, 5, 6, 5, 6]], [[0, 6, 5, 6, 5]])
     True
     """
-    pool = _pool(ids, bos)
     if period < 2 or n_copies < 2 or n < 1:
         raise InputError(
             f"n={n}, period={period}, n_copies={n_copies} repeat nothing; give n >= 1 and 2 or more of both."
         )
-    if period > len(pool):
-        raise InputError(
-            f"A period of {period} needs as many different tokens; the vocabulary has {len(pool)} to draw from."
-        )
+    pool = pool_of(ids, period, bos)
     generator = torch.Generator().manual_seed(seed)
     order = torch.rand(n, len(pool), generator=generator).argsort(1)[:, :period]
     return _behind_bos(pool[order].repeat(1, n_copies), bos)
@@ -112,10 +108,15 @@ def check_period(period: int, n_ctx: int, *, bos: int | None, n_copies: int = 2)
         )
 
 
-def _pool(ids: Ids, bos: int | None) -> Tensor:
-    """The ids to draw from, never the BOS itself."""
+def pool_of(ids: Ids, period: int, bos: int | None = None) -> Int[Tensor, " ids"]:
+    """The ids to draw `period` different ones from, never the BOS itself; refuses too few."""
     pool = ids.cpu() if isinstance(ids, Tensor) else torch.tensor(range(ids) if isinstance(ids, int) else ids)
-    return pool if bos is None else pool[pool != bos]
+    pool = pool if bos is None else pool[pool != bos]
+    if period > len(pool):
+        raise InputError(
+            f"A period of {period} needs as many different tokens; the vocabulary has {len(pool)} to draw from."
+        )
+    return pool
 
 
 def _behind_bos(tokens: Tensor, bos: int | None) -> Tensor:
