@@ -114,12 +114,16 @@ def composition_items(result: Result, place: Head) -> Iterator[Evidence]:
     Only what is more than chance would give among all those pairs is put into words.
     """
     weights, label = result.weights, head(*place).label
+    reads, is_read = (
+        place[0] > 0,
+        place[0] < result.heads[-1][0],
+    )  # the first layer reads no head, the last is read by none
     yield from _not_composed(weights)
     for name, known in weights.composition.items():
-        for pair in known.strongest(name, n=1, reader=label):
+        for pair in known.strongest(name, n=1, reader=label) if reads else ():
             said = f"its {_PLURAL[name]} read {pair.writer}"
             yield _pair_item(result, pair, f"{name} reads {pair.writer}", said, n=place[0] * len(result.heads))
-        for pair in known.strongest(name, n=1, writer=label):
+        for pair in known.strongest(name, n=1, writer=label) if is_read else ():
             said = f"the {_PLURAL[name]} of {pair.reader} read it"
             yield _pair_item(result, pair, f"{name} of {pair.reader} reads it", said, n=len(result.heads))
 
