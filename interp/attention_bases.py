@@ -7,9 +7,10 @@ each query i and key j,
     value-weighted   A_ij |v_j W_O|                what key j sends, as a length in units of the stream
     signed           A_ij (v_j W_O) . d_i          what it adds to a logit (d_i as in `interp.attribution`)
 
-v_j = x_j W_V, without the bias b_V: rows of a pattern sum to 1, so b_V W_O arrives whole wherever the head looks, and
-b_O whether it looks or not. The signed contributions of all keys and the value bias' part sum to the head's direct
-logit attribution, exactly.
+v_j is what key j's own stream gives to the value, without b_V, the constant part of all values: the projection's bias
+and that of the norm before it, read through W_V (`interp.folding`). Rows of a pattern sum to 1, so b_V W_O arrives
+whole wherever the head looks, and b_O whether it looks or not. So nothing here depends on where a constant is written
+down. The signed contributions of all keys and b_V's part sum to the head's direct logit attribution, exactly.
 
 The value-weighted basis is of what a head hands to its sublayer's sum. Where a norm comes after that (sandwich and
 reordered on what the sublayer writes, post and deepnorm on the stream), lengths at one query share that norm's scale:
@@ -29,7 +30,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.attribution import before_norm
+from interp.folding import folded_bias
+from interp.linear_norms import before_norm
 from interp.requirements import require_deterministic, targets_for
 from model.errors import InputError
 from model.settings import as_enum
@@ -77,7 +79,7 @@ class SignedAttention:
     """In logits; summed over keys, with `value_bias`, the head's direct logit attribution."""
 
     value_bias: Float[Tensor, "batch head query"]
-    """What b_V adds, whatever is attended to; 0 in models without biases."""
+    """What b_V (`value_bias`) adds, whatever is attended to; 0 in models without biases."""
 
     frozen: tuple[str, ...]
     """Norms whose scale is held at the run's own value, by hook name without its last part."""
@@ -91,7 +93,7 @@ def weighted_attention(gpt: GPT, tokens: Int[Tensor, "batch pos"], layer: int) -
     places = [Tap.PATTERN.at(layer), Tap.V.at(layer)]
     _, cache = gpt.run_with_cache(tokens, places, stop_at_layer=layer + 1, return_type=None)
     pattern = cache[places[0]]
-    moved = lengths_written(own_values(attention, cache[places[1]]), output_factors(attention))
+    moved = lengths_written(own_values(cache[places[1]], value_bias(gpt, layer)), output_factors(attention))
     return WeightedAttention(raw=pattern, moved=moved.transpose(1, 2).to(pattern.dtype))
 
 
@@ -127,12 +129,12 @@ def signed_attention(
     _, cache = gpt.run_with_cache(tokens, [pattern, value, *scales], return_type=None)
     direction = stream_direction(gpt, layer, wanted, against, {name: cache[name] for name in scales})
     per_unit = torch.einsum("hem,bqm->bqhe", attention.W_O.to(direction.dtype), direction)
-    values = own_values(attention, cache[value]).to(direction.dtype)
+    constant = value_bias(gpt, layer)
+    values = own_values(cache[value], constant).to(direction.dtype)
     added = torch.einsum("bkhe,bqhe->bhqk", values, per_unit)
-    bias = torch.einsum("he,bqhe->bhq", value_bias(attention).to(direction.dtype), per_unit)
     return SignedAttention(
         contribution=cache[pattern].to(direction.dtype) * added,
-        value_bias=bias,
+        value_bias=torch.einsum("he,bqhe->bhq", constant.to(direction.dtype), per_unit),
         frozen=tuple(name.removesuffix(".hook_scale") for name in scales),
     )
 
@@ -173,27 +175,36 @@ def lengths_written(
     return torch.einsum("bphe,her->bphr", values.to(factors.dtype), factors).norm(dim=-1)
 
 
+def value_bias(gpt: GPT, layer: int) -> Float[Tensor, "head d_head"]:
+    """b_V of each query head: what is the same in all its values, from the biases of v_proj and of ln1; zeros without.
+
+    At least fp32. A model that keeps a constant in ln1's bias and one that keeps it in v_proj's have the same b_V.
+    """
+    attention = gpt.layers[layer].attn
+    weights = attention.W_V
+    own = attention.v_proj.bias
+    biases = torch.zeros_like(weights[:, 0]) if own is None else own.detach().view(len(weights), -1)
+    constant = folded_bias(gpt, layer, biases, weights).to(torch.promote_types(gpt.dtype, torch.float32))
+    return _for_each_head(constant, attention.n_heads)
+
+
 def own_values(
-    attention: Attention, values: Float[Tensor, "batch key kv_head d_head"]
+    values: Float[Tensor, "batch key kv_head d_head"], bias: Float[Tensor, "head d_head"]
 ) -> Float[Tensor, "batch key head d_head"]:
     """Each query head's values without b_V, from those of `hook_v`; heads that share a value each get it."""
-    n_sharing = attention.n_heads // attention.n_kv_heads
-    return without_value_bias(attention, values.repeat_interleave(n_sharing, dim=2) if n_sharing > 1 else values)
+    return without_value_bias(_for_each_head(values, len(bias)), bias)
 
 
 def without_value_bias(
-    attention: Attention, moved: Float[Tensor, "batch pos head d_head"]
+    moved: Float[Tensor, "batch pos head d_head"], bias: Float[Tensor, "head d_head"]
 ) -> Float[Tensor, "batch pos head d_head"]:
-    """Values, or a z, which is a mean of values, less b_V."""
-    return moved if attention.v_proj.bias is None else moved - value_bias(attention)
+    """Values, or a z, which is a mean of values, less the `value_bias` of their layer."""
+    return moved - bias
 
 
-def value_bias(attention: Attention) -> Float[Tensor, "head d_head"]:
-    """b_V of each query head; zeros where projections have no biases."""
-    shape = (attention.n_kv_heads, attention.d_head)
-    bias = attention.v_proj.bias
-    by_head = attention.v_proj.weight.new_zeros(shape) if bias is None else bias.detach().view(shape)
-    return by_head.repeat_interleave(attention.n_heads // attention.n_kv_heads, dim=0)
+def _for_each_head(values: Float[Tensor, "*any kv_head d_head"], n_heads: int) -> Float[Tensor, "*any head d_head"]:
+    n_sharing = n_heads // values.shape[-2]
+    return values.repeat_interleave(n_sharing, dim=-2) if n_sharing > 1 else values
 
 
 def held_scales(gpt: GPT, layer: int) -> list[str]:

@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.linear_norms import before_norm
 from interp.places import head
 from interp.requirements import require_deterministic, targets_for
 from model.config import GPTConfig
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from model.block import Block
     from model.gpt import GPT
     from model.hooks import ActivationCache
-    from model.norms import NormLayer
 
 FINAL_BIAS = "final norm bias"
 """The label of what the final norm's own bias adds."""
@@ -176,12 +176,6 @@ def _heads(block: Block, layer: int, cache: ActivationCache, direction: Directio
         yield f"L{layer}.b_O", _along(block.attn.o_proj.bias, written)
     if block.ln1_post is not None and block.ln1_post.b is not None:
         yield f"L{layer}.ln1_post bias", _along(block.ln1_post.b, direction)
-
-
-def before_norm(norm: NormLayer, scale: Float[Tensor, "batch pos one"], direction: Direction) -> Direction:
-    """The direction that, before the norm with this scale, does what `direction` does after it (its bias left out)."""
-    pulled = direction * norm.w * (norm.shrink / scale)
-    return pulled - pulled.mean(-1, keepdim=True) if norm.centres else pulled
 
 
 def _along(written: Float[Tensor, "*batch d_model"], direction: Direction) -> Float[Tensor, "batch pos"]:

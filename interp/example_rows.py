@@ -60,7 +60,8 @@ class ExampleRows:
     """What each key adds to the next token's logit, less the mean logit; NaN throughout where the stream is no sum."""
 
     value_bias: Float[Tensor, "row example"]
-    """What b_V adds to it, whatever is attended to; NaN throughout where the stream is no sum."""
+    """What b_V, the constant part of the head's values, adds to it, whatever is attended to; NaN throughout where the
+    stream is no sum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +177,7 @@ class _Reader:
         self.heads = torch.tensor([each.head for _, each in self.mine])
         self.last = torch.tensor([len(each.tokens) - 1 for _, each in self.mine])
         self.attention = self.gpt.layers[self.layer].attn
+        self.bias = value_bias(self.gpt, self.layer)
 
     def hooks(self) -> list[tuple[str, Callable[[Tensor, object], None]]]:
         """What is read of the pass."""
@@ -186,7 +188,7 @@ class _Reader:
 
     def _take_values(self, values: Tensor, hook: object) -> None:
         del hook
-        own = own_values(self.attention, values)
+        own = own_values(values, self.bias)
         moved = lengths_written(own, output_factors(self.attention))
         self.held |= {"values": own[self.at, :, self.heads], "moved": moved[self.at, :, self.heads]}
 
@@ -209,7 +211,7 @@ class _Reader:
             per_unit = self._per_unit()
             values = self.held["values"].to(per_unit.dtype)
             added["signed"] = raw * torch.einsum("nke,ne->nk", values, per_unit)
-            added["value_bias"] = (value_bias(self.attention)[self.heads].to(per_unit.dtype) * per_unit).sum(-1)
+            added["value_bias"] = (self.bias[self.heads].to(per_unit.dtype) * per_unit).sum(-1)
         for number, (_, each) in enumerate(self.mine):
             n = len(each.tokens)
             for name, found in added.items():

@@ -82,7 +82,7 @@ def folded_heads(gpt: GPT) -> FoldedHeads:
         for name, weights in (("W_Q", gpt.W_Q), ("W_K", gpt.W_K), ("W_V", gpt.W_V))
     }
     biases = {
-        name: torch.stack([bias[layer].double() + _bias_read(gpt, layer, weights[layer].double()) for layer in layers])
+        name: torch.stack([folded_bias(gpt, layer, bias[layer], weights[layer]) for layer in layers])
         for name, bias, weights in (("b_Q", gpt.b_Q, gpt.W_Q), ("b_K", gpt.b_K, gpt.W_K), ("b_V", gpt.b_V, gpt.W_V))
     }
     writes = torch.stack([folded_write(gpt, layer, each.double()) for layer, each in enumerate(gpt.W_O)])
@@ -95,6 +95,13 @@ def folded_read(
     """Weights with which heads of this layer read, as weights that read the stream divided by the norm's scale."""
     norm = gpt.layers[layer].ln1
     return weights if norm is None or gpt.config.norm not in PRE_NORM_READS else _through(norm, weights)
+
+
+def folded_bias(
+    gpt: GPT, layer: int, bias: Float[Tensor, "head d_head"], weights: Float[Tensor, "head d_model d_head"]
+) -> Float[Tensor, "head d_head"]:
+    """The constant part of this layer's queries, keys or values: their own bias and the reading norm's; fp64."""
+    return bias.double() + _bias_read(gpt, layer, weights.double())
 
 
 def folded_write(

@@ -18,7 +18,8 @@ in the context scores as much there; one that copies what it attends to does not
 
 *Norms*: what a head writes reaches the logits through the final norm, and under sandwich and reordered placement first
 through its sublayer's output norm. Their gains and centring are applied; their scales, one positive number for each
-position, are frozen and cancel in the ratio. Biases are no head's. Where the stream is not a sum (post, deepnorm, no
+position, are frozen and cancel in the ratio. The constant part b_V of a head's values (`interp.attention_bases`), which
+it writes wherever it looks, is left out, as are all biases after it. Where the stream is not a sum (post, deepnorm, no
 skip connections) a head has no direct contribution and the score is refused. The logits are only ever formed for the
 tokens of the sequence; the vocabulary takes part through its mean column.
 """
@@ -32,12 +33,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.attention_bases import value_bias, without_value_bias
+from interp.linear_norms import before_norm
 from interp.patterns import Heads, WriteFunction, pattern_scores
 from interp.scores import Pattern, even_pattern
 
 if TYPE_CHECKING:
     from model.gpt import GPT
-    from model.norms import NormLayer
 
 Raised = Float[Tensor, "batch head query token"]
 
@@ -83,8 +85,9 @@ def copying_function(gpt: GPT, *, bos: int | None) -> WriteFunction:
         counted, block = tokens[:, start:], gpt.layers[layer]
         directions = vocabulary[counted].to(exact) - mean
         for norm in (gpt.ln_final, block.ln1_post):
-            directions = directions if norm is None else _before(norm, directions)
-        shares = token_shares(_raised(z[:, start:].to(exact), block.attn.W_O.to(exact), directions), counted)
+            directions = directions if norm is None else before_norm(norm, 1.0, directions)
+        own = without_value_bias(z[:, start:].to(exact), value_bias(gpt, layer))
+        shares = token_shares(_raised(own, block.attn.W_O.to(exact), directions), counted)
         attended = pattern[:, :, start:, start:].to(exact)
         even = even_pattern(attended.shape[-1]).to(attended) * attended.sum(-1, keepdim=True)
         return torch.stack([2 * weighted_share(each, shares) - 1 for each in (attended, even)], dim=-1)
@@ -118,12 +121,6 @@ def _raised(
     """relu(o_i) at the tokens of the sequence, up to one positive number for each destination."""
     read = torch.einsum("hem,bvm->bhev", w_o, directions)
     return torch.einsum("bqhe,bhev->bhqv", z, read).relu()
-
-
-def _before(norm: NormLayer, directions: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-    """The directions that, before the norm, do what they do after it, its scale and bias left out."""
-    pulled = directions * norm.w
-    return pulled - pulled.mean(-1, keepdim=True) if norm.centres else pulled
 
 
 def _multiplicity(tokens: Int[Tensor, "batch token"]) -> Int[Tensor, "batch token"]:

@@ -2,13 +2,15 @@
 
 Windows are read one batch at a time. Inside the forward pass each layer's values, pattern and z are reduced to a few
 numbers per position and head, and freed; after it they are added to what is known. Counts, histogram, the strongest
-positions (`interp.topk`) and the random ones (`interp.position_sample`) are exact, sums are in fp64: two streams over
-disjoint parts merge into that of the whole, whatever the parts.
+positions (`interp.topk`) and the random ones (`interp.position_sample`) are exact. Sums within a batch are in the
+precision of the pattern, those over batches in fp64: two streams over disjoint parts merge into that of the whole, to
+the rounding of one batch.
 
-* How much a head writes at a query is |(z - b_V) W_O|, in units of the stream, without the biases, which write the same
-  everywhere. (The share of the stream that it writes into would rank early layers and small streams up, such as
-  positions just behind BOS; and under a norm on the stream it would still not be what arrives.) Norms that come after
-  the heads are left out (`interp.attention_bases`).
+* How much a head writes at a query is |(z - b_V) W_O|, in units of the stream, without b_V, the constant part of its
+  values (the projection's bias and that of the norm before it), which writes the same everywhere. (The share of the
+  stream that it writes into would rank early layers and small streams up, such as positions just behind BOS; and under
+  a norm on the stream it would still not be what arrives.) Norms that come after the heads are left out
+  (`interp.attention_bases`).
 * Position 0 of a window is never a query, since it has nothing to choose; as a key it is kept apart, for it is where
   heads rest that look for nothing (attention sinks; Xiao et al. 2023). It is BOS where the tokenizer has one.
 * Beside every sum of attention stands what even attention over the same queries would give.
@@ -27,7 +29,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.attention_bases import lengths_written, output_factors, own_values, without_value_bias
+from interp.attention_bases import lengths_written, output_factors, own_values, value_bias, without_value_bias
 from interp.distances import distance_sums, even_received
 from interp.log_bins import N_BINS, binned_counts
 from interp.position_sample import PositionSample, admitted, empty_sample, merged_samples, updated_sample
@@ -37,7 +39,6 @@ from model.errors import InputError
 from model.sites import Tap
 
 if TYPE_CHECKING:
-    from model.attention import Attention
     from model.gpt import GPT
 
 ENTROPY_EVERY = 4
@@ -153,8 +154,8 @@ def stream_windows(
     queries[:, 0] = False
     if not queries.any():
         return
-    readers = [_LayerReader(layer.attn, queries.to(gpt.device), stream.spare) for layer in gpt.layers]
-    hooks = [hook for layer, reader in enumerate(readers) for hook in reader.hooks(layer)]
+    readers = [_LayerReader(gpt, layer, queries.to(gpt.device), stream.spare) for layer in range(gpt.config.n_layers)]
+    hooks = [hook for reader in readers for hook in reader.hooks()]
     gpt.run_with_hooks(tokens.to(gpt.device), fwd_hooks=hooks, return_type=None)
     _add(stream, tokens, ends, queries, readers)
 
@@ -176,10 +177,12 @@ _SUMMED = (
 class _LayerReader:
     """Reduces one layer's attention to what is kept of a batch, while the pass is there."""
 
-    attention: Attention
+    gpt: GPT
+    layer: int
     queries: Bool[Tensor, "batch pos"]
     spare: Spare
     factors: Tensor = field(init=False)
+    bias: Tensor = field(init=False)
     moved: Tensor = field(init=False)
     written: Tensor = field(init=False)
     """[batch, pos, head]"""
@@ -191,16 +194,17 @@ class _LayerReader:
     """[head]"""
 
     def __post_init__(self) -> None:
-        self.factors = output_factors(self.attention)
+        self.factors = output_factors(self.gpt.layers[self.layer].attn)
+        self.bias = value_bias(self.gpt, self.layer)
 
-    def hooks(self, layer: int) -> list[tuple[str, Callable[[Tensor, object], None]]]:
+    def hooks(self) -> list[tuple[str, Callable[[Tensor, object], None]]]:
         """What is read, in the order in which the pass comes by."""
         taken = {Tap.V: self._take_values, Tap.PATTERN: self._take_pattern, Tap.Z: self._take_z}
-        return [(str(tap.at(layer)), take) for tap, take in taken.items()]
+        return [(str(tap.at(self.layer)), take) for tap, take in taken.items()]
 
     def _take_values(self, values: Tensor, hook: object) -> None:
         del hook
-        moved = lengths_written(own_values(self.attention, values), self.factors)
+        moved = lengths_written(own_values(values, self.bias), self.factors)
         self.moved = moved.transpose(1, 2).contiguous()  # [batch, head, key]
 
     def _take_pattern(self, pattern: Tensor, hook: object) -> None:
@@ -217,7 +221,7 @@ class _LayerReader:
 
     def _take_z(self, z: Tensor, hook: object) -> None:
         del hook
-        self.written = lengths_written(without_value_bias(self.attention, z), self.factors)
+        self.written = lengths_written(without_value_bias(z, self.bias), self.factors)
 
 
 def entropies(

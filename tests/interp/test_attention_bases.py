@@ -14,11 +14,14 @@ from interp.attention_bases import (
     signed_attention,
     value_bias,
     weighted_attention,
+    without_value_bias,
 )
 from interp.attribution import logit_attribution
+from interp.folding import folded_heads
 from interp.places import head
 from model.errors import ConfigError, InputError, NotAdditiveError
 from tests import planted
+from tests.rewritten import bias_of_ln1_moved
 
 ADDITIVE = {
     "plain": {},
@@ -70,21 +73,36 @@ def test_value_weighted_attention_is_the_length_of_what_each_key_sends_under_eve
     _, cache = gpt.run_with_cache(tokens, ["blocks.1.attn.hook_pattern", "blocks.1.attn.hook_v"])
     found = weighted_attention(gpt, tokens, 1)
     assert torch.equal(found.raw, cache["pattern", 1])
-    values, bias = cache["v", 1], gpt.layers[1].attn.v_proj.bias
-    own = values - (0 if bias is None else bias.view(values.shape[2:]))
+    constant = folded_heads(gpt).b_V[1]
     for index in range(gpt.config.n_heads):
         shared = index // (gpt.config.n_heads // gpt.config.kv_heads)
-        sent = (own[:, :, shared] @ gpt.W_O[1, index]).norm(dim=-1)
+        sent = ((cache["v", 1][:, :, shared] - constant[index]) @ gpt.W_O[1, index]).norm(dim=-1)
         torch.testing.assert_close(found.weighted[:, index], cache["pattern", 1][:, index] * sent[:, None])
 
 
 def test_what_keys_send_and_the_value_bias_are_the_heads_result(make_gpt, tokens: Tensor) -> None:
     gpt = make_gpt(biases=True, n_kv_heads=2).double()
     _, cache = gpt.run_with_cache(tokens, ["blocks.0.attn.hook_result", "blocks.0.attn.hook_z"])
-    attention = gpt.layers[0].attn
-    constant = torch.einsum("he,hed->hd", value_bias(attention), attention.W_O)
-    lengths = lengths_written(cache["z", 0] - value_bias(attention), output_factors(attention))
+    attention, bias = gpt.layers[0].attn, value_bias(gpt, 0)
+    constant = torch.einsum("he,hed->hd", bias, attention.W_O)
+    lengths = lengths_written(without_value_bias(cache["z", 0], bias), output_factors(attention))
     torch.testing.assert_close(lengths, (cache["result", 0] - constant).norm(dim=-1))
+
+
+@pytest.mark.parametrize("norm", ["pre", "scaled", "sandwich"])
+def test_nothing_depends_on_which_bias_holds_a_constant(make_gpt, tokens: Tensor, norm: str) -> None:
+    """The bias of ln1 moved into those of the projections: the same model, written down otherwise."""
+    gpt = make_gpt(norm=norm, norm_kind="layernorm", biases=True, n_kv_heads=2).double()
+    other = bias_of_ln1_moved(gpt)
+    torch.testing.assert_close(other(tokens), gpt(tokens), rtol=1e-10, atol=1e-12)
+    targets = next_tokens(tokens, after=3)
+    for layer in range(2):
+        moved = [weighted_attention(each, tokens, layer).weighted for each in (gpt, other)]
+        torch.testing.assert_close(*moved, rtol=1e-10, atol=1e-12)
+        signed = [signed_attention(each, tokens, layer, targets) for each in (gpt, other)]
+        torch.testing.assert_close(*(each.contribution for each in signed), rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(*(each.value_bias for each in signed), rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(value_bias(gpt, layer), folded_heads(gpt).b_V[layer], rtol=1e-12, atol=1e-14)
 
 
 def test_the_planted_induction_head_moves_its_target_and_lifts_its_logit() -> None:

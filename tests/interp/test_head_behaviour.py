@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from interp.example_rows import example_rows
+from interp.folding import folded_heads
 from interp.head_behaviour import HeadBehaviour, behaviour_of, fitting_batch
 from interp.head_stream import HeadStream, empty_stream, merged_streams, stream_windows
 from interp.head_tokens import SHRINKAGE
@@ -20,6 +21,7 @@ from interp.prefixes import Windows, cut_windows, window_batches
 from model import GPT
 from model.errors import InputError
 from tests import planted
+from tests.rewritten import bias_of_ln1_moved
 
 SEVERAL = {
     "pre": {},
@@ -56,15 +58,9 @@ def looped(gpt: GPT, tokens: Tensor, ends: Tensor) -> Iterator[tuple[int, int, i
         f"blocks.{layer}.attn.hook_{x}" for layer in range(gpt.config.n_layers) for x in ("pattern", "v", "result")
     ]
     _, cache = gpt.run_with_cache(tokens, names)
-    share = gpt.config.n_heads // gpt.config.kv_heads
+    share, constants = gpt.config.n_heads // gpt.config.kv_heads, folded_heads(gpt).b_V
     for layer in range(gpt.config.n_layers):
-        bias = gpt.layers[layer].attn.v_proj.bias
-        bias = (
-            torch.zeros(gpt.config.kv_heads, gpt.config.head_width)
-            if bias is None
-            else bias.view(-1, gpt.config.head_width)
-        )
-        bias = bias.double().repeat_interleave(share, 0)
+        bias = constants[layer]
         values = cache["v", layer].double().repeat_interleave(share, 2) - bias
         W_O = gpt.W_O[layer].double()
         sent = torch.einsum("bkhe,hed->bkhd", values, W_O).norm(dim=-1)
@@ -118,6 +114,15 @@ SUMMED = (
     *("distance", "distance_weighted", "position_zero", "position_zero_weighted", "entropy", "written"),
     *("received", "received_weighted", "even_received", "n_token", "n_queries_at"),
 )
+
+
+def test_nothing_depends_on_which_bias_holds_a_constant(make_gpt) -> None:
+    gpt = make_gpt(biases=True, norm_kind="layernorm").double()
+    batches = batches_of(gpt, bos=49)
+    one, other = (streamed(each, batches) for each in (gpt, bias_of_ln1_moved(gpt)))
+    for name in SUMMED:
+        torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=1e-9, atol=1e-9)
+    assert torch.equal(one.top, other.top)
 
 
 def test_shares_sum_to_one_and_even_attention_too(make_gpt) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from interp.folding import folded_heads
 from interp.head_copying import copying_chance, copying_scores, token_shares, weighted_share
 from interp.scores import even_pattern
 from interp.stimuli import random_tokens
@@ -16,6 +17,7 @@ from model import GPT
 from model.errors import InputError, NotAdditiveError
 from model.hooks import ActivationCache
 from tests.planted import D_VOCAB, INDUCTION_HEAD, N_CTX, PREVIOUS_HEAD, induction_model
+from tests.rewritten import bias_of_ln1_moved
 
 BOS = D_VOCAB - 1
 ONCE = random_tokens(6, 15, D_VOCAB - 1, seed=1, bos=BOS)
@@ -46,6 +48,15 @@ def test_a_head_that_writes_nothing_to_the_logits_scores_exactly_chance() -> Non
     for head in ((0, 0), PREVIOUS_HEAD, (1, 0)):  # all but the induction head
         torch.testing.assert_close(found.score[:, *head].double(), found.chance, rtol=0, atol=1e-6)
         torch.testing.assert_close(found.permuted[:, *head].double(), found.chance, rtol=0, atol=1e-6)
+
+
+def test_what_a_head_writes_wherever_it_looks_is_nothing_that_it_copies(make_gpt: Callable[..., GPT]) -> None:
+    gpt = make_gpt(norm_kind="layernorm", biases=True).double()
+    tokens = random_tokens(3, 10, 50, seed=2, bos=None)
+    found = copying_scores(gpt, tokens, bos=None).score
+    torch.testing.assert_close(copying_scores(bias_of_ln1_moved(gpt), tokens, bos=None).score, found)
+    gpt.layers[1].attn.v_proj.bias.data += 3.0
+    torch.testing.assert_close(copying_scores(gpt, tokens, bos=None).score, found)
 
 
 def test_a_head_that_raises_whatever_it_may_see_scores_as_much_when_its_attention_is_permuted() -> None:
@@ -118,7 +129,8 @@ def test_the_score_is_that_of_all_logits_through_the_norms_at_their_own_scales(
 
 def contribution(gpt: GPT, cache: ActivationCache, layer: int, head: int) -> Tensor:
     """What a head adds to every logit, the norms after it at the scales of this run: [batch, pos, d_vocab]."""
-    written = cache["z", layer][:, :, head] @ gpt.W_O[layer, head]
+    constant = folded_heads(gpt).b_V[layer, head].float()
+    written = (cache["z", layer][:, :, head] - constant) @ gpt.W_O[layer, head]
     steps = [(gpt.layers[layer].ln1_post, f"blocks.{layer}.ln1_post.hook_scale"), (gpt.ln_final, "ln_final.hook_scale")]
     for norm, scale in steps:
         if norm is not None:
