@@ -59,6 +59,12 @@ class DataConfig:
         if self.stdlib_bytes < 1 or self.seed < 0:
             raise ConfigError("data.stdlib_bytes must be at least 1 and data.seed at least 0.")
         tokenizer_size(self.tokenizer)
+        texts = [source.name for source in sources if source.is_text]
+        if self.tokenizer.startswith("chars:") and texts:
+            raise ConfigError(
+                f"data.tokenizer={self.tokenizer} knows visible characters alone, no blank and no new line, so it "
+                f"cannot read {texts[0]}; take bytes, chars or bpe:N, or train on repeats alone."
+            )
 
     @property
     def parsed_sources(self) -> tuple[Source, ...]:

@@ -33,6 +33,10 @@ Small = Callable[..., RunConfig]
         ("optim.schedule=linear", r'schedule="linear" is not one of wsd, cosine'),
         ("optim.optimizer=sgd", r'optimizer="sgd" is not one of adamw, muon'),
         ("train.copy_period=9", r"train\.copy_period=9 does not fit twice into n_ctx=16; take 2 to 7"),
+        (
+            "data.tokenizer=chars:64",
+            r"data\.tokenizer=chars:64 knows visible characters alone, .* cannot read stdlib; take bytes",
+        ),
         ("train.stepz=3", r'There is no setting "train\.stepz"\. Did you mean "steps"'),
     ],
 )
