@@ -38,7 +38,7 @@ from analyses.head_circuits_result import (
     Weights,
 )
 from analyses.registry import Finding, Progress
-from interp.path_patching import Input
+from interp.paths import Input
 from model.lab import Lab
 
 __all__ = [

@@ -18,7 +18,7 @@ from analyses.figures import CATEGORIES, INK, QUIET, caption, diverging
 from analyses.head_circuits_result import COPY_LOSS, PATHS, Measured, Paths, Result
 from interp.attribution_patching import Method
 from interp.patching import Direction
-from interp.path_patching import FFNs, Input
+from interp.paths import FFNs, Input
 from interp.wording import number
 
 _K = PATHS.index("K")

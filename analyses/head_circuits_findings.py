@@ -14,7 +14,7 @@ from analyses.head_circuits_result import COPY_LOSS, PATHS, Corruption, Measured
 from analyses.registry import Finding
 from interp.attribution_patching import Method
 from interp.patching import Direction
-from interp.path_patching import FFNs
+from interp.paths import FFNs
 from interp.places import head
 from interp.wording import nats, nothing_earlier, number, with_interval
 

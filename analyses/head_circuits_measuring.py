@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from analyses.head_circuits_result import (
@@ -27,10 +26,12 @@ from interp.attribution_patching import OF_HEADS, attribution_patching
 from interp.composition import composition
 from interp.controls import Head
 from interp.head_roles import HeadRoles, find_head_roles
-from interp.metrics import Metric, copy_logit, outcome_metric
+from interp.metrics import Metric, Sequences, copy_logit, outcome_metric
 from interp.outcomes import copy_outcome, fitting_batch
 from interp.patching import Direction, activation_patching, patch_grid, redrawn_first_copy
-from interp.path_patching import Input, PathEffects, feeding_paths, path_effects_by
+from interp.path_patching import path_effects_by
+from interp.path_results import PathEffects
+from interp.paths import Input, feeding_paths
 from interp.places import head
 from interp.recordings import Means, Recording, mean_held, record
 from interp.stats import bootstrap_mean, bootstrap_means, holm, sign_flip_ps
@@ -40,8 +41,6 @@ from model.errors import InputError, NotAdditiveError
 from model.gpt import GPT
 from model.lab import Lab
 from model.sites import Tap
-
-Sequences = Int[Tensor, "sequence pos"]
 
 _OTHER_FIRST_COPIES = 7919
 """Added to the seed for the redrawn copies, so that they are no draw of the task itself."""

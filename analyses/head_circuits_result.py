@@ -14,7 +14,7 @@ from interp.attribution_patching import Method
 from interp.composition import Null
 from interp.head_roles import HeadRoles, RoleRule
 from interp.patching import Direction
-from interp.path_patching import FFNs
+from interp.paths import FFNs
 from interp.places import head
 from interp.stats import Interval, Intervals
 from model.errors import ConfigError

@@ -15,13 +15,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.circuits import copying_scores
+from interp.circuits import eigenvalue_copying
 from interp.composition import Composition, composition
 from interp.harm import measure_harms
 from interp.metrics import outcome_metric
 from interp.outcomes import copy_outcome
 from interp.patching import redrawn_first_copy
-from interp.path_patching import PathEffects, feeding_paths, path_effects
+from interp.path_patching import path_effects
+from interp.path_results import PathEffects
+from interp.paths import feeding_paths
 from interp.patterns import ScoreFunction, pattern_scores
 from interp.places import Intervention, head
 from interp.recordings import record
@@ -184,7 +186,7 @@ def circuit_of(lab: Lab, attention: Attention, *, period: int = DECIDING, seed: 
     found = _paths(lab, sender, receivers, task.trial.measured, period, seed)
     shares = found.shares(seed=seed)
     composed = composition(lab.gpt, kinds=("k",), seed=seed)
-    copying = copying_scores(lab.gpt, seed=seed).score
+    copying = eigenvalue_copying(lab.gpt, seed=seed).score
     return Circuit(
         clean=clean,
         alone=alone,

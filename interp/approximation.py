@@ -64,7 +64,7 @@ def approximation(estimate: Float[Tensor, "*cell"], true: Float[Tensor, "*cell"]
     return Approximation(
         n=len(two),
         pearson=correlation(one, two),
-        spearman=correlation(ranks(one), ranks(two)),
+        spearman=correlation(midranks(one), midranks(two)),
         same_sign=float((one[there].sign() == two[there].sign()).double().mean()) if bool(there.any()) else math.nan,
         top=top,
         missed=tuple(cell for cell in largest if cell not in found and float(two[cell]) != 0),
@@ -83,11 +83,11 @@ def correlation(one: Float[Tensor, " n"], two: Float[Tensor, " n"]) -> float:
     return float(first @ second) / size if size > 0 else math.nan
 
 
-def ranks(values: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+def midranks(values: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
     """The rank of each value from 0 up; equal values share the mean of theirs.
 
     >>> import torch
-    >>> ranks(torch.tensor([3.0, 1.0, 3.0])).tolist()
+    >>> midranks(torch.tensor([3.0, 1.0, 3.0])).tolist()
     [1.5, 0.0, 1.5]
     """
     below = (values[None] < values[:, None]).sum(1)

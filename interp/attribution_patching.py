@@ -29,9 +29,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.gradients import fitting_rows
-from interp.metrics import Metric, measured, split_rows
-from interp.patching import Direction, Others, Sequences, require_pairs
-from interp.path_patching import Input, require_edges
+from interp.metrics import Metric, Sequences, measured, split_rows
+from interp.patching import Direction, Others, require_pairs
+from interp.paths import Input, require_edges
 from interp.requirements import require_deterministic
 from model.config import Positions
 from model.errors import InputError
@@ -188,6 +188,8 @@ def edge_attribution(
     effects are those of `interp.path_patching` with frozen FFNs. Needs heads that write into the stream as they are.
     """
     require_edges(gpt.config)
+    if gpt.config.n_layers == 1:
+        raise InputError("a model of one layer has no later head that could read an earlier one; there is no edge.")
     require_pairs(gpt, clean, corrupted)
     require_deterministic(gpt)
     layers = range(gpt.config.n_layers)

@@ -21,6 +21,7 @@ from interp.outcomes import Outcome, next_losses, token_losses
 from interp.places import Intervention, Place, resolve_places
 from interp.requirements import require_deterministic, require_next_token
 from interp.sweep import MEMORY, Room, begun_together, stacked
+from model.errors import InputError
 from model.sites import Site, Tap
 
 if TYPE_CHECKING:
@@ -63,10 +64,12 @@ def measure_harms(
     Places without an intervention of their own are replaced by their mean. Sequences and ablations run together as far
     as `memory` bytes hold what that takes beside the model and the means; `batch_size` sequences where it is given.
     Hooks that are in force here see one ablation at a time, as in a run of its own. Raises InputError where dropout is
-    active: two runs would then differ by chance.
+    active (two runs would then differ by chance), and without any outcome.
     """
     require_next_token(gpt)
     require_deterministic(gpt)
+    if not outcomes:
+        raise InputError("outcomes is empty, so nothing would be measured; give at least one (interp.outcomes).")
     prepared = [_prepare(gpt, places, means) for places in ablations]
     first_layers = [layer for layer, _ in prepared]
     n_layers, most = len(set(first_layers)), batch_size or min(32, len(tokens))

@@ -53,18 +53,38 @@ def copy_logit(tokens: Sequences, period: int) -> Metric:
 def logit_difference(
     correct: Int[Tensor, " sequence"], wrong: Int[Tensor, " other_sequence"], *, position: int = -1
 ) -> Metric:
-    """The logit of each sequence's correct token minus that of its wrong one, at one position; in logits."""
+    """The logit of each sequence's correct token minus that of its wrong one, at one position; in logits.
+
+    The metric raises InputError where the prompts are not as many, or have no such position, or a token is in no
+    vocabulary.
+    """
     if correct.shape != wrong.shape:
         raise InputError(
             f"{len(correct)} correct and {len(wrong)} wrong tokens make no pairs; give one of each for every sequence."
         )
 
     def difference(logits: Logits, rows: Rows) -> Float[Tensor, " batch"]:
+        _require_in(logits, rows, correct, wrong, position)
         at = logits[:, position]
         right, other = (each[rows.to(each.device)].to(logits.device)[:, None] for each in (correct, wrong))
         return (at.gather(1, right) - at.gather(1, other))[:, 0]
 
     return difference
+
+
+def _require_in(logits: Logits, rows: Rows, correct: Tensor, wrong: Tensor, position: int) -> None:
+    """Every sequence has its pair of tokens, every token a logit, and the prompts have the position."""
+    _, n_pos, d_vocab = logits.shape
+    if len(rows) and int(rows.max()) >= len(correct):
+        raise InputError(
+            f"there are {len(correct)} pairs of tokens and at least {int(rows.max()) + 1} sequences; give one pair for "
+            "every sequence."
+        )
+    if not -n_pos <= position < n_pos:
+        raise InputError(f"position {position} is none of the prompts' {n_pos}; choose from {-n_pos} to {n_pos - 1}.")
+    unknown = [token for each in (correct, wrong) for token in each.tolist() if not 0 <= token < d_vocab]
+    if unknown:
+        raise InputError(f"{unknown[0]} is no token of this vocabulary; tokens run from 0 to {d_vocab - 1}.")
 
 
 def measured(metric: Metric, logits: Logits, rows: Rows) -> Float[Tensor, " batch"]:

@@ -238,9 +238,9 @@ def redrawn_first_copy(tokens: Sequences, period: int, ids: Ids, *, seed: int) -
     """`tokens`, two copies of one segment, with another random one for the first, so that the second repeats nothing.
 
     Of more copies the third would still repeat the second, and what it says would be no measure of copying; they are
-    refused. A symmetric replacement: every sequence keeps its length, its kind, and the tokens that are to be predicted. The new
-    segment has none of the old one's tokens as long as the vocabulary lasts, and no token twice; where it must use
-    them, it has them in a new random order.
+    refused. A symmetric replacement: every sequence keeps its length, its kind, and the tokens that are to be
+    predicted. The new segment has none of the old one's tokens as long as the vocabulary lasts, and no token twice;
+    where it must use them, it has them in a new random order.
     """
     pool = pool_of(ids, period)
     start = copy_start(tokens.shape[1], period)

@@ -28,10 +28,8 @@ Cost: for each sender one pass, and one more for each path; a path costs the lay
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import torch
@@ -39,157 +37,35 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.controls import Head
-from interp.metrics import Logits, Metric, on_cpu, split_rows
+from interp.harm import Counted
+from interp.linear_norms import after_norm
+from interp.metrics import Logits, Metric, Sequences, on_cpu, split_rows
 from interp.outcomes import fitting_batch
-from interp.places import head
+from interp.path_results import PathEffects
+from interp.paths import (
+    FFNs,
+    Input,
+    Path,
+    Receiver,
+    Scales,
+    merged,
+    reading_along,
+    require_edges,
+    require_head,
+    require_linear,
+    require_reached,
+)
 from interp.recordings import Means, Recording
 from interp.requirements import require_deterministic
-from interp.stats import Interval, Intervals, bootstrap_means, bootstrap_ratios
-from model.config import GPTConfig
-from model.errors import InputError, NotAdditiveError
+from model.errors import InputError
 from model.settings import as_enum
 from model.sites import Tap, sites
 
 if TYPE_CHECKING:
     from model.gpt import GPT
     from model.hooks import ActivationCache, Hook, HookFunction
-    from model.norms import NormLayer
 
 Stream = Float[Tensor, "batch pos d_model"]
-Sequences = Int[Tensor, "sequence pos"]
-Counted = Callable[[int, int], None]
-"""Called as counted(senders done, senders in all) over all batches; may raise to stop the work."""
-
-
-class Input(StrEnum):
-    """What a receiver reads the stream for."""
-
-    Q = "q"
-    """Where it attends from."""
-    K = "k"
-    """What it can be found by."""
-    V = "v"
-    """What it hands on."""
-
-
-class FFNs(StrEnum):
-    """What FFNs between sender and receiver do."""
-
-    FROZEN = "frozen"
-    """They write what they wrote in the clean run: only the direct edge counts."""
-    RECOMPUTED = "recomputed"
-    """They read what the sender changed, and what they make of it belongs to the path."""
-
-
-class Scales(StrEnum):
-    """What the norm that a receiver reads through does."""
-
-    RECOMPUTED = "recomputed"
-    """It is computed on what is read now: exact."""
-    FROZEN = "frozen"
-    """Its scale stays that of the clean run: what is read is linear in what was sent."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Receiver:
-    """One input of one head."""
-
-    layer: int
-    head: int
-    input: Input
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "input", as_enum(Input, self.input, "input"))
-
-    @property
-    def label(self) -> str:
-        """The receiver in words, such as `L1H2.K`."""
-        return f"{head(self.layer, self.head).label}.{self.input.name}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Path:
-    """Where what is sent is read: some inputs of heads together, or, without any, the logits."""
-
-    receivers: tuple[Receiver, ...]
-
-    @property
-    def label(self) -> str:
-        """The path in words."""
-        return " ".join(receiver.label for receiver in self.receivers) or "logits"
-
-
-LOGITS = Path(receivers=())
-"""From the sender straight to the logits."""
-
-
-def feeding_paths(receivers: Sequence[Head]) -> dict[str, Path]:
-    """The paths into the same heads by their Q, K and V inputs, and the one to the logits.
-
-    >>> list(feeding_paths([(1, 2)]))
-    ['Q', 'K', 'V', 'logits']
-    """
-    into = {
-        each.name: Path(receivers=tuple(Receiver(layer=layer, head=index, input=each) for layer, index in receivers))
-        for each in Input
-    }
-    if not receivers:
-        raise InputError("no receivers were given; name at least one head, as (layer, head).")
-    return into | {"logits": LOGITS}
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PathEffects:
-    """What senders do by each path, sequence by sequence; float64 on the CPU, in units of the metric."""
-
-    senders: tuple[Head, ...]
-    paths: tuple[str, ...]
-
-    shared: tuple[str, ...]
-    """Heads that read along with the receivers because they share their keys and values; none without such groups."""
-
-    source: str
-    """What the senders' outputs were replaced by, in words."""
-
-    ffns: FFNs
-    scales: Scales
-
-    base: Float[Tensor, " sequence"]
-    """The metric of the clean run."""
-
-    total: Float[Tensor, "sequence sender"]
-    """What replacing each sender's output changes where everything reads it."""
-
-    effect: Float[Tensor, "sequence sender path"]
-    """What it changes where only the path reads it."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ffns", as_enum(FFNs, self.ffns, "ffns"))
-        object.__setattr__(self, "scales", as_enum(Scales, self.scales, "scales"))
-
-    def totals(self, *, seed: int = 0) -> Intervals:
-        """Mean total effect of each sender with its interval over sequences."""
-        return bootstrap_means(self.total, seed=seed)
-
-    def effects(self, *, seed: int = 0) -> Intervals:
-        """Mean effect of each sender by each path, [sender, path]."""
-        return bootstrap_means(self.effect, seed=seed)
-
-    def shares(self, *, seed: int = 0) -> Intervals:
-        """Mean effect over mean total effect, [sender, path]; NaN for a sender without any effect."""
-        return bootstrap_ratios(self.effect, self.total[:, :, None].expand_as(self.effect), seed=seed)
-
-    @property
-    def unexplained(self) -> Float[Tensor, "sender path"]:
-        """E |total - effect| / E |total|: 0 if the path is all of the effect on every sequence; NaN without any."""
-        missing = (self.total[:, :, None] - self.effect).abs().mean(0)
-        size = self.total.abs().mean(0)[:, None]
-        return torch.where(size > 0, missing / size, math.nan)
-
-    def of(self, sender: Head, path: str, *, seed: int = 0) -> tuple[Interval, Interval]:
-        """The effect of one sender by one path, and its share of the total."""
-        place = self.senders.index(sender), self.paths.index(path)
-        return self.effects(seed=seed)[place], self.shares(seed=seed)[place]
 
 
 @torch.no_grad()
@@ -251,11 +127,11 @@ def path_effects_by(
     require_deterministic(gpt)
     gpt.check_tokens(tokens)
     for layer, index in [*senders, *((each.layer, each.head) for path in paths.values() for each in path.receivers)]:
-        _require_head(gpt.config, layer, index)
-    _require_reached(senders, paths)
+        require_head(gpt.config, layer, index)
+    require_reached(senders, paths)
     _require_source(source, tokens)
     if scales is Scales.FROZEN:
-        _require_linear(gpt.config, paths)
+        require_linear(gpt.config, paths)
     kept = [on_cpu(metric) for metric in metrics.values()]
     base, runs = [], []
     batches = split_rows(len(tokens), batch_size or fitting_batch(gpt, tokens.shape[1]))
@@ -273,7 +149,7 @@ def path_effects_by(
     change = patched - clean[:, None, None]
     return {
         name: PathEffects(
-            senders=tuple(senders), paths=tuple(paths), shared=_reading_along(gpt.config, paths),
+            senders=tuple(senders), paths=tuple(paths), shared=reading_along(gpt.config, paths),
             source=source.source, ffns=ffns, scales=scales,
             base=clean[:, row], total=change[:, :, 0, row], effect=change[:, :, 1:, row],
         )
@@ -350,7 +226,7 @@ class _Clean:
         if not path.receivers:
             return self._unembedded(arriving[_FINAL])
         first = min(receiver.layer for receiver in reached)
-        edits = [self._reading(receiver, arriving[receiver.layer]) for receiver in _merged(reached, self.gpt.config)]
+        edits = [self._reading(receiver, arriving[receiver.layer]) for receiver in merged(reached, self.gpt.config)]
         return self.gpt.run_with_hooks(self.held[Tap.RESID_PRE.at(first)], edits, start_at_layer=first)
 
     def _reading(self, receiver: Receiver, change: Stream) -> tuple[str, HookFunction]:
@@ -362,14 +238,14 @@ class _Clean:
         weights = {Input.Q: block.attn.W_Q, Input.K: block.attn.W_K, Input.V: block.attn.W_V}[receiver.input]
         read = change
         if block.ln1 is not None:
-            read = _linear(block.ln1, self.held[Tap.LN1_SCALE.at(receiver.layer)], change)
+            read = after_norm(block.ln1, self.held[Tap.LN1_SCALE.at(receiver.layer)], change)
         held = self.held[projected.at(receiver.layer)][:, :, receiver.head]
         return str(projected.at(receiver.layer)), _putting(receiver.head, held + read @ weights[receiver.head])
 
     def _unembedded(self, change: Stream) -> Logits:
         norm = self.gpt.ln_final
         if self.scales is Scales.FROZEN and norm is not None:
-            return self.logits + self.gpt.unembed(_linear(norm, self.held[Tap.LN_FINAL_SCALE.at()], change))
+            return self.logits + self.gpt.unembed(after_norm(norm, self.held[Tap.LN_FINAL_SCALE.at()], change))
         return self.gpt.unembed_stream(self.held[Tap.RESID_POST.at(self.gpt.config.n_layers - 1)] + change)
 
 
@@ -383,25 +259,6 @@ _TAPS = {
 
 def _measured(logits: Logits, rows: Int[Tensor, " batch"], metrics: Sequence[Metric]) -> Float[Tensor, "batch metric"]:
     return torch.stack([metric(logits, rows) for metric in metrics], dim=1)
-
-
-def _merged(receivers: Sequence[Receiver], config: GPTConfig) -> list[Receiver]:
-    """Each input once, K and V by the key-value head that they belong to."""
-    group = config.n_heads // config.kv_heads
-    found = {
-        Receiver(layer=each.layer, head=each.head if each.input is Input.Q else each.head // group, input=each.input)
-        for each in receivers
-    }
-    return sorted(found, key=lambda each: (each.layer, each.input, each.head))
-
-
-def _reading_along(config: GPTConfig, paths: Mapping[str, Path]) -> tuple[str, ...]:
-    """Heads of the same key-value groups that are no receivers of K or V themselves."""
-    group = config.n_heads // config.kv_heads
-    named = {(each.layer, each.head) for path in paths.values() for each in path.receivers if each.input is not Input.Q}
-    groups = {(layer, index // group) for layer, index in named}
-    along = {(layer, kv * group + member) for layer, kv in groups for member in range(group)} - named
-    return tuple(head(*each).label for each in sorted(along))
 
 
 def _adding(index: int, change: Stream) -> HookFunction:
@@ -430,12 +287,6 @@ def _holding(values: Tensor) -> HookFunction:
     return hold
 
 
-def _linear(norm: NormLayer, scale: Float[Tensor, "batch pos one"], change: Stream) -> Stream:
-    """What a norm whose scale is held makes of a change of the stream."""
-    centred = change - change.mean(-1, keepdim=True) if norm.centres else change
-    return (centred / scale * norm.w * norm.shrink).to(change.dtype)
-
-
 def _replaced_z(
     source: Recording | Means, rows: Int[Tensor, " batch"], senders: Sequence[Head]
 ) -> dict[int, Float[Tensor, "sequence pos head d_head"]]:
@@ -458,43 +309,3 @@ def _require_source(source: Recording | Means, tokens: Sequences) -> None:
             f"the source holds {n_sequences} sequences of {covered} positions and the prompts are {len(tokens)} of "
             f"{tokens.shape[1]}; record one other prompt of the same length for each, or take means of as long ones."
         )
-
-
-def require_edges(config: GPTConfig) -> None:
-    """Refuse a model in which no head reads just what another one wrote."""
-    config.require_additive_stream("path patching")
-    if not config.additive_heads:
-        raise NotAdditiveError(
-            f"path patching needs heads that write into the stream as they are; with norm={config.norm.value} a norm "
-            "acts on what they wrote together. Use a pre, scaled or none placement."
-        )
-
-
-def _require_head(config: GPTConfig, layer: int, index: int) -> None:
-    if not (0 <= layer < config.n_layers and 0 <= index < config.n_heads):
-        raise InputError(
-            f"There is no head L{layer}H{index}; layers run 0 to {config.n_layers - 1}, heads 0 to "
-            f"{config.n_heads - 1}."
-        )
-
-
-def _require_reached(senders: Sequence[Head], paths: Mapping[str, Path]) -> None:
-    """Every sender has a later receiver on every path; otherwise its effect there would be zero by definition."""
-    if not senders or not paths:
-        raise InputError("path patching needs at least one sender and one path.")
-    for sender in senders:
-        for name, path in paths.items():
-            if path.receivers and not any(receiver.layer > sender[0] for receiver in path.receivers):
-                raise InputError(
-                    f"{head(*sender).label} cannot reach the path {name} ({path.label}): no receiver is in a later "
-                    "layer. Leave this sender out, or name later receivers."
-                )
-
-
-def _require_linear(config: GPTConfig, paths: Mapping[str, Path]) -> None:
-    """With a frozen scale a change is carried through the projection, which must be linear."""
-    inputs = {receiver.input for path in paths.values() for receiver in path.receivers}
-    if config.qk_norm and inputs & {Input.Q, Input.K}:
-        raise InputError("qk_norm norms queries and keys once more, so a frozen scale says little; recompute it.")
-    if config.smeared_keys and Input.K in inputs:
-        raise InputError("smeared keys read two positions, so a frozen scale cannot be carried on; recompute it.")

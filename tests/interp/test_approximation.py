@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from interp.approximation import approximation, correlation, ranks
+from interp.approximation import approximation, correlation, midranks
 from model.errors import InputError
 
 
@@ -37,9 +37,9 @@ def test_cells_without_an_effect_are_never_missed():
 
 
 def test_ties_share_a_rank_and_ranks_ignore_the_scale():
-    assert ranks(torch.tensor([1.0, 1.0, 0.0, 5.0])).tolist() == [1.5, 1.5, 0.0, 3.0]
+    assert midranks(torch.tensor([1.0, 1.0, 0.0, 5.0])).tolist() == [1.5, 1.5, 0.0, 3.0]
     values = torch.tensor([0.1, 3.0, 2.0])
-    assert correlation(ranks(values), ranks(values**3)) == pytest.approx(1)
+    assert correlation(midranks(values), midranks(values**3)) == pytest.approx(1)
     assert correlation(values, -values) == pytest.approx(-1)
 
 

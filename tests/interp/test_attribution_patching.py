@@ -12,7 +12,8 @@ from interp.approximation import approximation
 from interp.attribution_patching import Estimates, Method, attribution_patching, edge_attribution
 from interp.metrics import copy_logit, logit_difference
 from interp.patching import Direction, activation_patching, patch_grid, redrawn_first_copy
-from interp.path_patching import Input, Path, Receiver, path_effects
+from interp.path_patching import path_effects
+from interp.paths import Input, Path, Receiver
 from interp.recordings import record
 from interp.stimuli import repeated_tokens
 from model import GPT
@@ -137,3 +138,5 @@ def test_what_cannot_be_estimated_is_refused(tokens: Tensor):
         edge_attribution(gpt, tokens, tokens[:, 1:], metric)
     with pytest.raises(NotAdditiveError, match="path patching needs heads that write into the stream as they are"):
         edge_attribution(make_gpt_with(norm="sandwich"), tokens, tokens, metric)
+    with pytest.raises(InputError, match="a model of one layer has no later head that could read an earlier one"):
+        edge_attribution(make_gpt_with(n_layers=1), tokens, tokens, metric)

@@ -179,6 +179,11 @@ def test_progress_is_told_once_for_each_ablation_of_each_batch(tokens: Tensor):
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
+def test_without_an_outcome_there_is_nothing_to_measure(tokens: Tensor):
+    with pytest.raises(InputError, match="outcomes is empty, so nothing would be measured"):
+        measure_harms(model(), tokens, [parse_places("L0H1:zero")], ())
+
+
 def test_nothing_stays_behind_when_an_outcome_raises(tokens: Tensor):
     gpt = model()
     clean = gpt(tokens)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from interp.metrics import copy_logit, logit_difference, outcome_metric
 from interp.outcomes import copy_outcome
-from interp.patching import Direction, activation_patching, patch_grid, redrawn_first_copy
+from interp.patching import Direction, Patched, activation_patching, patch_grid, redrawn_first_copy
 from interp.stimuli import repeated_tokens
 from model import GPT
 from model.errors import InputError, UnknownSiteError
@@ -37,6 +37,12 @@ def corrupted(clean: Tensor) -> Tensor:
     return redrawn_first_copy(clean, PERIOD, IDS, seed=2)
 
 
+def gap_of(found: Patched) -> Tensor:
+    """The whole difference between the runs, towards where the patches come from."""
+    gap = found.clean - found.corrupted
+    return gap if found.direction is Direction.DENOISING else -gap
+
+
 def other_tokens(tokens: Tensor) -> Tensor:
     return (tokens + 17) % 50
 
@@ -52,7 +58,7 @@ def test_the_planted_heads_are_needed_and_each_suffices_only_with_what_it_reads(
     found = activation_patching(
         gpt, clean, corrupted, patch_grid(gpt.config, Tap.Z), copy_logit(clean, PERIOD), direction=direction
     )
-    moved = found.effect.mean(0)[..., 0] / found.gap.mean()
+    moved = found.effect.mean(0)[..., 0] / gap_of(found).mean()
     assert moved.shape == (2, 4)
     assert float(moved[planted.INDUCTION_HEAD]) == pytest.approx(1.0, abs=1e-5)
     bystanders = moved.clone()
@@ -66,8 +72,8 @@ def test_normalised_is_one_as_clean_and_zero_as_corrupted_in_both_directions(
     gpt: GPT, clean: Tensor, corrupted: Tensor
 ):
     grid, metric = patch_grid(gpt.config, Tap.Z), copy_logit(clean, PERIOD)
-    noised = activation_patching(gpt, clean, corrupted, grid, metric, direction="noising").normalised[..., 0]
-    restored = activation_patching(gpt, clean, corrupted, grid, metric, direction="denoising").normalised[..., 0]
+    noised = activation_patching(gpt, clean, corrupted, grid, metric, direction="noising").normalised().mean[..., 0]
+    restored = activation_patching(gpt, clean, corrupted, grid, metric, direction="denoising").normalised().mean[..., 0]
     assert float(noised[planted.INDUCTION_HEAD]) == pytest.approx(0.0, abs=1e-5)
     assert float(noised[0, 0]) == 1
     assert float(restored[planted.INDUCTION_HEAD]) == pytest.approx(1.0, abs=1e-5)
@@ -85,7 +91,7 @@ def test_by_position_only_the_patched_positions_change(gpt: GPT, clean: Tensor, 
     assert float(effect[0]) == 0
     whole = patch_grid(gpt.config, Tap.RESID_PRE, layers=[0], positions=[positions])
     moved = activation_patching(gpt, clean, corrupted, whole, copy_logit(clean, PERIOD))
-    torch.testing.assert_close(moved.effect[:, 0, 0, 0], moved.gap)
+    torch.testing.assert_close(moved.effect[:, 0, 0, 0], gap_of(moved))
 
 
 @pytest.mark.parametrize("tap", [Tap.RESID_POST, Tap.ATTN_OUT, Tap.MLP_OUT, Tap.PATTERN, Tap.K, Tap.MLP_POST])
@@ -125,7 +131,7 @@ def test_a_patch_of_the_same_prompts_changes_nothing(tokens: Tensor):
         gpt, tokens, tokens, patch_grid(gpt.config, Tap.Z), logit_difference(tokens[:, 0], tokens[:, 1])
     )
     assert float(found.effect.abs().max()) < 1e-5
-    assert found.normalised.isnan().all()
+    assert found.normalised().mean.isnan().all()
 
 
 def test_the_redrawn_first_copy_keeps_everything_but_the_match(clean: Tensor):
@@ -188,3 +194,20 @@ def test_what_cannot_be_patched_is_refused_in_a_sentence(tokens: Tensor):
         activation_patching(dropping, tokens, tokens, grid, metric)
     with pytest.raises(InputError, match="A period of 8 needs as many different tokens"):
         redrawn_first_copy(repeated_tokens(1, 8, 8), 8, 4, seed=0)
+    thrice = torch.cat([repeated_tokens(1, 8, 8), torch.arange(8)[None]], dim=1)
+    with pytest.raises(InputError, match="24 tokens are 3 copies of 8; .* the third would still repeat the second"):
+        redrawn_first_copy(thrice, 8, 20, seed=0)
+    for none in ([], [[]], [0, []]):
+        with pytest.raises(InputError, match="positions name no position, or hold a group of none"):
+            patch_grid(gpt.config, Tap.Z, positions=none)
+
+
+def test_a_normalised_effect_has_an_interval_over_sequences(gpt: GPT, clean: Tensor, corrupted: Tensor):
+    """The exact bootstrap of what is there: the same ratio of means, in every resample that leaves it alone."""
+    found = activation_patching(
+        gpt, clean, corrupted, patch_grid(gpt.config, Tap.Z, layers=[0]), copy_logit(clean, PERIOD)
+    ).normalised(seed=1)
+    place = (0, planted.PREVIOUS_HEAD[1], 0)
+    assert found[place].low <= found[place].mean <= found[place].high < 0.2
+    assert found[0, 0, 0].low == found[0, 0, 0].high == 1  # a bystander: nothing moves, in any resample
+    assert found.n == 6

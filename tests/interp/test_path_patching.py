@@ -12,11 +12,13 @@ from interp import path_patching
 from interp.metrics import copy_logit, logit_difference, outcome_metric
 from interp.outcomes import copy_outcome
 from interp.patching import activation_patching, patch_grid, redrawn_first_copy
-from interp.path_patching import LOGITS, FFNs, Input, Path, PathEffects, Receiver, Scales, feeding_paths, path_effects
+from interp.path_patching import path_effects
+from interp.path_results import PathEffects
+from interp.paths import LOGITS, FFNs, Input, Path, Receiver, Scales, feeding_paths
 from interp.recordings import mean_held, record
 from interp.stimuli import repeated_tokens
 from model import GPT
-from model.errors import ConfigError, InputError, NotAdditiveError
+from model.errors import ConfigError, InputError, NotAdditiveError, UnknownNameError
 from model.sites import Tap
 from tests import planted
 from tests.conftest import make_gpt_with
@@ -184,25 +186,40 @@ def test_the_direct_path_to_the_logits_is_linear_when_the_scale_is_frozen(tokens
 
 
 @pytest.mark.parametrize("each", list(Input))
-@pytest.mark.parametrize("changes", [{"norm_kind": "layernorm", "biases": True}, {"n_kv_heads": 2, "norm": "scaled"}])
-def test_a_frozen_scale_is_a_small_change_of_a_recomputed_one(each: Input, changes: dict, tokens: Tensor):
-    """For a small change of the stream both agree to first order."""
-    gpt = make_gpt_with(**changes).double()
-    z = record(gpt, tokens, [Tap.Z.at(0)], source="clean").at(Tap.Z.at(0))
+@pytest.mark.parametrize("norm", ["pre", "scaled"])
+@pytest.mark.parametrize("kind", [{"norm_kind": "rmsnorm"}, {"norm_kind": "layernorm", "biases": True}])
+def test_with_a_frozen_scale_an_input_gains_the_change_through_a_linear_norm(
+    each: Input, norm: str, kind: dict, tokens: Tensor
+):
+    """By hand: hook_k (or q, v) of the clean run plus (change C / scale) diag(w) shrink W_K, nothing else changed."""
+    gpt = make_gpt_with(norm=norm, **kind).double()
+    at_z, at_scale = Tap.Z.at(0), Tap.LN1_SCALE.at(1)
     metric = logit_difference(tokens[:, 0], tokens[:, 1])
+    source = record(gpt, (tokens + 17) % 50, [at_z], source="others")
+    held = record(gpt, tokens, [at_z, at_scale], source="clean")
+    change = (source.at(at_z) - held.at(at_z))[:, :, 0] @ gpt.W_O[0, 0]
+    block = gpt.layers[1]
+    if norm == "scaled":
+        assert block.ln1.shrink == pytest.approx(2**-0.5)
+    read = change - change.mean(-1, keepdim=True) if kind["norm_kind"] == "layernorm" else change
+    read = read / held.at(at_scale) * block.ln1.w * block.ln1.shrink
+    weights = {Input.Q: block.attn.W_Q, Input.K: block.attn.W_K, Input.V: block.attn.W_V}[each][2]
+
+    def add(x: Tensor, hook) -> Tensor:
+        x[:, :, 2] += read @ weights
+        return x
+
+    with torch.no_grad():
+        changed = metric(gpt.run_with_hooks(tokens, [(f"blocks.1.attn.hook_{each.value}", add)]), torch.arange(3))
+        wanted = changed - metric(gpt(tokens), torch.arange(3))
     paths = {"path": Path(receivers=(Receiver(layer=1, head=2, input=each),))}
-
-    def effect(size: float, scales: str) -> Tensor:
-        moved = record(gpt, tokens, [Tap.Z.at(0)], source="moved")
-        moved.by_site[str(Tap.Z.at(0))].copy_(z + size * torch.ones_like(z))  # type: ignore[index]
-        return path_effects(gpt, tokens, [(0, 0)], paths, metric, source=moved, scales=scales).effect
-
-    near = [effect(1e-5, scales) for scales in Scales]
-    far = [effect(3.0, scales) for scales in Scales]
-    assert float(near[0].abs().max()) > 0
-    # a frozen scale leaves out how the change along the stream itself is divided away
-    assert not torch.allclose(far[0], far[1], rtol=1e-3, atol=0)
-    assert float((near[0] - near[1]).abs().max()) < 1e-3
+    frozen, recomputed = (
+        path_effects(gpt, tokens, [(0, 0)], paths, metric, source=source, scales=scales).effect[:, 0, 0]
+        for scales in (Scales.FROZEN, Scales.RECOMPUTED)
+    )
+    torch.testing.assert_close(frozen, wanted, rtol=1e-9, atol=1e-12)
+    assert float(wanted.abs().min()) > 1e-6
+    assert not torch.allclose(frozen, recomputed, rtol=1e-3, atol=0)  # what a scale itself does is left out
 
 
 def test_recomputed_ffns_carry_more_than_the_direct_edge(tokens: Tensor):
@@ -271,6 +288,14 @@ def test_means_serve_as_a_source():
     assert found.source == "16 other sequences"
     assert float(found.total.mean()) > 1
     torch.testing.assert_close(found.effect[:, 0, 1], found.total[:, 0])
+
+
+def test_what_was_not_patched_is_said_in_a_sentence():
+    found = effects_in(planted.induction_model())
+    with pytest.raises(UnknownNameError, match=re.escape('no path "X" was patched. There are Q, K, V, logits.')):
+        found.of(PREVIOUS, "X")
+    with pytest.raises(UnknownNameError, match=re.escape('no sender "L0H3" was patched.')):
+        found.of((0, 3), "K")
 
 
 def test_unexplained_counts_what_a_mean_would_cancel():
