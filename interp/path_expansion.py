@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.attribution import before_norm
+from interp.linear_norms import after_norm, before_norm
 from interp.outcomes import Outcome, fitting_batch
 from interp.places import head
 from interp.requirements import require_deterministic, require_next_token, targets_for
@@ -115,7 +115,8 @@ def order_losses(
     rows = []
     for batch in tokens.split(batch_size or fitting_batch(gpt, tokens.shape[1])):
         here = batch.to(gpt.device)
-        running = order_logits(gpt, here).cumsum(0)
+        frozen = _Frozen.of(gpt, here, None)
+        running = (frozen.unembedded(stream[None])[0] for stream in frozen.by_order().cumsum(0))  # one at a time
         rows.append(torch.stack([outcome.of_logits(logits, here) for logits in running], dim=1).double().cpu())
     return torch.cat(rows)
 
@@ -150,9 +151,10 @@ def path_attribution(
         )
     frozen = _Frozen.of(gpt, tokens, attention_mask)
     asked = [targets_for(gpt, tokens, each) for each in (targets, against) if each is not None]
-    towards = gpt.unembed.weight[asked[0]]
+    unembedding = gpt.unembed.weight.to(frozen.dtype)
+    towards = unembedding[asked[0]]
     if len(asked) == 2:
-        towards = towards - gpt.unembed.weight[asked[1]]
+        towards = towards - unembedding[asked[1]]
     parts = list(frozen.terms(towards))
     return PathTerms(
         labels=tuple(label for label, _, _ in parts),
@@ -163,7 +165,7 @@ def path_attribution(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Frozen:
-    """A model with its patterns and scales held at what one run gave them."""
+    """A model with its patterns and scales held at what one run gave them; sums are in fp32 at least."""
 
     gpt: GPT
     cache: ActivationCache
@@ -178,10 +180,15 @@ class _Frozen:
         return cls(gpt=gpt, cache=cache)
 
     @property
+    def dtype(self) -> torch.dtype:
+        """What is computed in: terms of half precision would not sum to the logits."""
+        return torch.promote_types(self.gpt.dtype, torch.float32)
+
+    @property
     def embedded(self) -> Float[Tensor, "batch pos d_model"]:
         """What enters the first layer."""
         places = [place for place in (Tap.EMBED.at(), Tap.POS_EMBED.at()) if place in self.cache]
-        return torch.stack([self.cache[place] for place in places]).sum(0)
+        return torch.stack([self.cache[place].to(self.dtype) for place in places]).sum(0)
 
     def by_order(self) -> Streams:
         """The part of the final stream that passes through 0, 1, ..., n_layers heads."""
@@ -237,13 +244,13 @@ class _Frozen:
         """What each head writes for parts of the stream, without constants."""
         attention = self.gpt.layers[layer].attn
         z = self._attended(_values(attention, self._read(streams, layer)), layer)
-        return torch.einsum("sbphe,hem->sbphm", z, attention.W_O)
+        return torch.einsum("sbphe,hem->sbphm", z, attention.W_O.to(z.dtype))
 
     def _attention(self, streams: Streams, layer: int) -> Streams:
         """What the heads of a layer write together for parts of the stream, without constants."""
         block = self.gpt.layers[layer]
         z = self._attended(_values(block.attn, self._read(streams, layer)), layer)
-        out = torch.einsum("sbphe,hem->sbpm", z, block.attn.W_O)
+        out = torch.einsum("sbphe,hem->sbpm", z, block.attn.W_O.to(z.dtype))
         return self._through(block.ln1_post, Tap.LN1_POST_SCALE, layer, out)
 
     def _constant_heads(self, layer: int) -> Float[Tensor, "batch pos head d_model"]:
@@ -256,7 +263,8 @@ class _Frozen:
         values = _values(block.attn, read)
         if block.attn.v_proj.bias is not None:
             values = values + _expanded(block.attn, block.attn.v_proj.bias.view(block.attn.n_kv_heads, -1))
-        return torch.einsum("sbphe,hem->sbphm", self._attended(values, layer), block.attn.W_O)[0]
+        z = self._attended(values, layer)
+        return torch.einsum("sbphe,hem->sbphm", z, block.attn.W_O.to(z.dtype))[0]
 
     def _constant(self, layer: int) -> Float[Tensor, "batch pos d_model"]:
         """The same of all heads together, as it enters the stream."""
@@ -276,7 +284,7 @@ class _Frozen:
         return self._through(self.gpt.layers[layer].ln1, Tap.LN1_SCALE, layer, streams)
 
     def _through(self, norm: NormLayer | None, scale: Tap, layer: int, streams: Streams) -> Streams:
-        return streams if norm is None else _scaled(norm, self.cache[scale.at(layer)], streams)
+        return streams if norm is None else after_norm(norm, self.cache[scale.at(layer)], streams)
 
     def _attended(
         self, values: Float[Tensor, "path batch pos head d_head"], layer: int
@@ -287,12 +295,13 @@ class _Frozen:
     def unembedded(self, streams: Streams) -> Float[Tensor, "path batch pos d_vocab"]:
         """The logits of parts of the final stream, the first of them with the constants."""
         norm = self.gpt.ln_final
+        unembedding = self.gpt.unembed.weight.to(streams.dtype)
         if norm is None:
-            return self.gpt.unembed(streams)
-        read = _scaled(norm, self.cache[Tap.LN_FINAL_SCALE.at()], streams)
+            return streams @ unembedding.T
+        read = after_norm(norm, self.cache[Tap.LN_FINAL_SCALE.at()], streams)
         if norm.b is not None:
             read = torch.cat([read[:1] + norm.b, read[1:]])
-        return self.gpt.unembed(read)
+        return read @ unembedding.T
 
     def _final_pulled(self, towards: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """The direction that, before the final norm, does what `towards` does after it."""
@@ -318,17 +327,11 @@ def _require_expandable(config: GPTConfig) -> None:
 
 def _values(attention: Attention, read: Streams) -> Float[Tensor, "path batch pos head d_head"]:
     """What heads take from parts of the stream they read, without b_V; grouped heads share theirs."""
-    return _expanded(attention, torch.einsum("sbpm,hme->sbphe", read, attention.W_V))
+    return _expanded(attention, torch.einsum("sbpm,hme->sbphe", read, attention.W_V.to(read.dtype)))
 
 
 def _expanded(attention: Attention, heads: Float[Tensor, "*any kv_head d_head"]) -> Float[Tensor, "*any head d_head"]:
     return heads.repeat_interleave(attention.n_heads // attention.n_kv_heads, dim=-2)
-
-
-def _scaled(norm: NormLayer, scale: Float[Tensor, "batch pos one"], streams: Streams) -> Streams:
-    """Parts of the stream through a norm whose scale is held, without its bias: linear."""
-    centred = streams - streams.mean(-1, keepdim=True) if norm.centres else streams
-    return (centred / scale * norm.w * norm.shrink).to(streams.dtype)
 
 
 def _along(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from interp import path_expansion
 from interp.outcomes import TEXT, copy_outcome
 from interp.path_expansion import DIRECT, order_logits, order_losses, path_attribution
 from interp.stimuli import repeated_tokens
@@ -115,6 +116,31 @@ def test_the_last_order_is_the_models_own_loss(tokens: Tensor):
     losses = order_losses(gpt, tokens, TEXT)
     own = TEXT.of_logits(gpt(tokens).detach(), tokens).double()
     torch.testing.assert_close(losses[:, -1], own, rtol=1e-5, atol=1e-5)
+
+
+def test_order_losses_hold_the_logits_of_one_order_at_a_time(tokens: Tensor, monkeypatch: pytest.MonkeyPatch):
+    """The batch is sized for one set of logits, however many orders there are."""
+    unembedded, sizes = path_expansion._Frozen.unembedded, []
+
+    def watched(frozen, streams: Tensor) -> Tensor:
+        logits = unembedded(frozen, streams)
+        sizes.append(logits.numel())
+        return logits
+
+    monkeypatch.setattr(path_expansion._Frozen, "unembedded", watched)
+    order_losses(make_gpt_with(**ATTENTION_ONLY), tokens, TEXT)
+    assert sizes == [tokens.numel() * 50] * 4
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("changes", [{}, VARIANTS["scaled layernorm with biases"]])
+def test_in_half_precision_terms_are_in_full(dtype: torch.dtype, changes: dict, tokens: Tensor):
+    """They sum to the model's own logit as far as the model's rounding goes, and to each other beyond that."""
+    gpt = make_gpt_with(**ATTENTION_ONLY, **changes).to(dtype)
+    found, by_order = path_attribution(gpt, tokens, 7), order_logits(gpt, tokens)
+    assert found.values.dtype == by_order.dtype == torch.float32
+    assert relative(by_order.sum(0), gpt(tokens).float()) < 0.05
+    assert relative(found.total, by_order.sum(0)[..., 7]) < 1e-5
 
 
 def test_elhages_passes_give_the_same_losses(tokens: Tensor):
