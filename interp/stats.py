@@ -5,8 +5,8 @@ one text are not independent. Paired comparisons go in as differences. Everythin
 from a seed, so a result can be repeated to the last digit. What is not finite is refused, never averaged.
 
 Sources: Efron and Tibshirani 1993 (percentile and BCa bootstrap), Phipson and Smyth 2010 (a drawn permutation p is
-never zero), Holm 1979, Benjamini and Hochberg 1995; Student's interval where the units are few seeds. Layer-matched
-head sets are in `interp.controls`.
+never zero), Owen 2007 (two things drawn at once), Holm 1979, Benjamini and Hochberg 1995; Student's interval where the
+units are few seeds. Layer-matched head sets are in `interp.controls`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from model.errors import InputError
+
+_FEW = 50
+"""With fewer units than this the percentile interval is corrected (BCa)."""
 
 _BLOCK = 4_000_000
 """Largest number of weights held at once while resampling."""
@@ -39,7 +42,7 @@ class Interval:
     level: float
     """Nominal coverage, 0.95 by default."""
     method: str
-    """"percentile" or "bca" bootstrap, or "Student's t over seeds"."""
+    """"percentile", "bca" or "two-way percentile" bootstrap, or "Student's t over seeds"."""
 
     def excludes(self, value: int | float = 0) -> bool:
         """Whether `value` lies outside the interval; an end that is not a number excludes nothing."""
@@ -101,12 +104,9 @@ def bootstrap_means(
     n = len(cells)
     centred = cells - cells.mean(0)  # shifting first keeps tiny effects on large means exact
     resampled = _resampled_means(centred, n_resamples, seed).sort(0).values
-    tail = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    method = "bca" if n < 50 else "percentile"
-    levels = _bca_levels(centred, resampled, tail) if n < 50 else tail[:, None].expand(2, cells.shape[1])
-    low, high = (_quantile(resampled, each) + cells.mean(0) for each in levels)
+    low, high = (end + cells.mean(0) for end in _ends(centred, resampled, level))
     mean, low, high = (part.reshape(values.shape[1:]) for part in (cells.mean(0), low, high))
-    return Intervals(mean=mean, low=low, high=high, n=n, level=level, method=method)
+    return Intervals(mean=mean, low=low, high=high, n=n, level=level, method=_method(n))
 
 
 def bootstrap_ratios(
@@ -116,24 +116,45 @@ def bootstrap_ratios(
     seed: int = 0,
     level: float = 0.95,
 ) -> Intervals:
-    """The mean of `part` over the mean of `whole`, with a percentile interval; both are drawn together.
+    """The mean of `part` over the mean of `whole` with its interval, both drawn together: percentile, BCa below 50.
 
     A ratio of means, not a mean of ratios: single units whose whole is nearly nothing cannot run away with it. NaN
-    where the whole is zero, and without ends (infinite) where resampled wholes have either sign: then it says nothing.
+    where the whole is zero, and without ends (infinite) where a resampled whole is zero, or resampled wholes have
+    either sign: then it says nothing.
     """
     cells, wholes = _checked(part, level).flatten(1), _checked(whole, level).flatten(1)
     n = len(cells)
     resampled = _resampled_means(torch.cat([cells, wholes], dim=1), n_resamples, seed)
     above, below = resampled.split(cells.shape[1], dim=1)
-    ratios = (above / below).nan_to_num(nan=0.0).sort(0).values
-    tail = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    low, high = (_quantile(ratios, each.expand(cells.shape[1])) for each in tail)
-    mean, vague = cells.mean(0) / wholes.mean(0), (below > 0).any(0) & (below < 0).any(0)
-    mean = mean.where(wholes.mean(0) != 0, torch.nan)
-    low, high = low.where(~vague, -torch.inf), high.where(~vague, torch.inf)
-    low, high = (end.where(~mean.isnan(), torch.nan) for end in (low, high))
+    vague = ~((below > 0).all(0) | (below < 0).all(0))
+    scale = wholes.mean(0)
+    mean = cells.mean(0) / scale.where(scale != 0, torch.nan)
+    moved = (above / below - mean).where(~vague & ~mean.isnan(), 0.0)
+    influence = ((cells - mean * wholes) / scale).where(~mean.isnan(), 0.0)
+    low, high = (mean + end for end in _ends(influence, moved.sort(0).values, level))
+    low, high = low.where(~vague | mean.isnan(), -torch.inf), high.where(~vague | mean.isnan(), torch.inf)
     mean, low, high = (each.reshape(part.shape[1:]) for each in (mean, low, high))
-    return Intervals(mean=mean, low=low, high=high, n=n, level=level, method="percentile")
+    return Intervals(mean=mean, low=low, high=high, n=n, level=level, method=_method(n))
+
+
+def bootstrap_crossed(
+    values: Float[Tensor, "row n"], n_resamples: int = 2000, seed: int = 0, level: float = 0.95
+) -> Interval:
+    """The mean over rows and units where both were drawn, and every row went over the same units.
+
+    Rows and units are each resampled by themselves and their deviations added, after the two-way bootstrap of Owen
+    2007, and widened by sqrt(m / (m - 1)), by which resampling m of something understates its spread. What belongs to
+    single cells is counted in both, so the interval is rather too wide than too narrow.
+    """
+    cells = _checked(values, level)
+    n, mean = len(_checked(values.T, level)), cells.mean()
+    moved = torch.zeros(n_resamples, dtype=torch.float64)
+    for which, deviations in enumerate(((cells - mean).mean(1), (cells - mean).mean(0))):
+        m = len(deviations)
+        moved += math.sqrt(m / (m - 1)) * _resampled_means(deviations[:, None], n_resamples, seed + which)[:, 0]
+    tail = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    low, high = (mean + moved).quantile(tail).tolist()
+    return Interval(mean=float(mean), low=low, high=high, n=n, level=level, method="two-way percentile")
 
 
 def sign_flip_p(deltas: Float[Tensor, " n"], seed: int = 0, n_flips: int = 9999) -> float:
@@ -264,6 +285,18 @@ def _resampled_means(values: Tensor, n_resamples: int, seed: int) -> Tensor:
         )
         blocks.append(counts @ values / n)
     return torch.cat(blocks)
+
+
+def _method(n: int) -> str:
+    return "bca" if n < _FEW else "percentile"
+
+
+def _ends(influence: Tensor, ordered: Tensor, level: float) -> tuple[Tensor, Tensor]:
+    """Both ends [cell], of the units' influence [unit, cell] and ordered resamples [resample, cell], all about 0."""
+    tail = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    few = _method(len(influence)) == "bca"
+    low, high = _bca_levels(influence, ordered, tail) if few else tail[:, None].expand(2, ordered.shape[1])
+    return _quantile(ordered, low), _quantile(ordered, high)
 
 
 def _bca_levels(centred: Tensor, resampled: Tensor, tail: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from interp import stats
 from interp.stats import (
     Interval,
     benjamini_hochberg,
+    bootstrap_crossed,
     bootstrap_mean,
     bootstrap_means,
     bootstrap_ratios,
@@ -231,3 +232,41 @@ def test_a_ratio_to_nothing_is_no_number_and_one_to_an_unsure_whole_has_no_ends(
     assert found.mean[0].isnan()
     assert found.low[0].isnan()
     assert (float(found.low[1]), float(found.high[1])) == (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("part", "whole"),
+    [([0.0, 0.9], [0.0, 1.0]), ([0.5, 0.9], [0.0, 1.0]), ([0.9] * 2 + [0.0] * 10, [1.0] * 2 + [0.0] * 10)],
+)
+def test_a_ratio_whose_whole_may_be_zero_by_chance_has_no_ends(part: list[float], whole: list[float]):
+    found = bootstrap_ratios(torch.tensor(part)[:, None], torch.tensor(whole)[:, None])[0]
+    assert found.mean == pytest.approx(sum(part) / sum(whole))
+    assert (found.low, found.high) == (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize(("n", "method"), [(20, "bca"), (80, "percentile")])
+def test_the_interval_of_a_ratio_covers_it(n: int, method: str) -> None:
+    generator = torch.Generator().manual_seed(2)
+    whole = 0.2 - torch.rand(n, 1000, generator=generator, dtype=torch.float64).log()  # skewed, its mean 1.2
+    part = 0.7 * whole - 0.3 * (torch.rand(n, 1000, generator=generator, dtype=torch.float64).log() + 1)
+    found = bootstrap_ratios(part, whole, n_resamples=1000)
+    assert found.method == method
+    assert 0.92 <= float(((found.low <= 0.7) & (found.high >= 0.7)).double().mean()) <= 0.97
+
+
+@pytest.mark.parametrize(("by_row", "by_unit"), [(1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.2, 1.0)])
+def test_an_interval_over_rows_and_units_covers_whichever_of_them_varies(by_row: float, by_unit: float) -> None:
+    covered = 0
+    for seed in range(300):
+        rows, units, single = (normal(n, seed=3 * seed + which) for which, n in enumerate((12, 18, 12 * 18)))
+        values = by_row * rows[:, None] + by_unit * units + 0.1 * single.view(12, 18)
+        found = bootstrap_crossed(values, n_resamples=500, seed=seed)
+        assert (found.n, found.method) == (18, "two-way percentile")
+        covered += found.low <= 0 <= found.high
+    assert 0.91 <= covered / 300 <= 0.985
+
+
+def test_an_interval_over_rows_and_units_needs_two_of_each() -> None:
+    for shape in ((1, 9), (9, 1)):
+        with pytest.raises(InputError, match="too few"):
+            bootstrap_crossed(torch.zeros(shape))
