@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-from interp.circuits import CopyingScores, DiagonalTest, copying_scores, diagonal_test
-from interp.composition import Composition, Null, composition, embedding_mean
+from interp.circuits import DiagonalTest, EigenvalueCopying, diagonal_test, eigenvalue_copying
+from interp.common_directions import embedding_mean
+from interp.composition import Composition, Null, composition
 from interp.stimuli import ordinary_ids
-from model.errors import InputError, NotAdditiveError
+from model.errors import NotAdditiveError, UndefinedError
 
 if TYPE_CHECKING:
-    from model.config import GPTConfig
     from model.lab import Lab
 
 INPUTS = ("q", "k", "v")
@@ -50,7 +50,7 @@ class Missing:
 class Weights:
     """What the weights of one checkpoint's heads say."""
 
-    copying: CopyingScores | None
+    copying: EigenvalueCopying | None
     """Eigenvalue copying score of every head; None where `missing` says why."""
     diagonal: DiagonalTest | None
     """Where each token's own logit stands; None where `missing` says why."""
@@ -70,8 +70,8 @@ def read_weights(lab: Lab, *, seed: int) -> Weights:
             return question()
         except NotAdditiveError as error:
             missing[name] = Missing(setting=f"norm={lab.config.norm.value}", reason=str(error))
-        except InputError as error:
-            missing[name] = Missing(setting=_not_bilinear(lab.config), reason=str(error))
+        except UndefinedError as error:
+            missing[name] = Missing(setting=error.setting, reason=str(error))
         return None
 
     def composed(name: str) -> Composition:
@@ -80,15 +80,10 @@ def read_weights(lab: Lab, *, seed: int) -> Weights:
     found = {name: asked(name, partial(composed, name)) for name in INPUTS}
     return Weights(
         diagonal=asked("copying", lambda: diagonal_test(gpt, tokens=_attended(lab, seed))),
-        copying=asked("copying", lambda: copying_scores(gpt, without=common, seed=seed)),
+        copying=asked("copying", lambda: eigenvalue_copying(gpt, without=common, seed=seed)),
         composition={name: each for name, each in found.items() if each is not None},
         missing=missing,
     )
-
-
-def _not_bilinear(config: GPTConfig) -> str:
-    """The setting under which a score is no product of what query and key hold."""
-    return "qk_norm=true" if config.qk_norm else "smeared_keys=true"
 
 
 def _attended(lab: Lab, seed: int) -> torch.Tensor:

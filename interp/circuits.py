@@ -30,12 +30,11 @@ from torch import Tensor
 
 from interp.common_directions import orthonormal, outside, removal_note
 from interp.folding import FoldedHeads, folded_heads, folded_read, folded_unembed, folded_write
-from interp.places import Place, PlaceKind, resolve_places
+from interp.places import Place, named_head, named_heads
 from model.errors import InputError
 from model.factored import FactoredMatrix
 
 if TYPE_CHECKING:
-    from model.config import GPTConfig
     from model.gpt import GPT
 
 Embed = Float[Tensor, "d_vocab d_model"]
@@ -44,7 +43,7 @@ _LOGITS_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class CopyingScores:
+class EigenvalueCopying:
     """Eigenvalue copying scores beside those of random heads."""
 
     score: Float[Tensor, "layer head"]
@@ -71,13 +70,15 @@ class CopyingScores:
 
     def __repr__(self) -> str:
         n_layers, n_heads = self.score.shape
-        return f"CopyingScores({n_layers} layers x {n_heads} heads; {self.n_null} random heads: sd {self.null_sd:.3f})"
+        return (
+            f"EigenvalueCopying({n_layers} layers x {n_heads} heads; {self.n_null} random heads: sd {self.null_sd:.3f})"
+        )
 
 
 @torch.no_grad()
-def copying_scores(
+def eigenvalue_copying(
     gpt: GPT, *, embed: Tensor | None = None, without: Tensor | None = None, n_null: int = 256, seed: int = 0
-) -> CopyingScores:
+) -> EigenvalueCopying:
     """The eigenvalue copying score of every head.
 
     Args:
@@ -97,14 +98,10 @@ def copying_scores(
     heads = folded_heads(gpt)
     basis = orthonormal(gpt.config, without).to(gpt.device)
     back = outside(folded_unembed(gpt).mT, basis).mT @ outside(token_table(gpt, embed), basis)
-    null = torch.cat(
-        [
-            _copying(*random, back)
-            for layer, n in enumerate(_spread(n_null, gpt.config.n_layers))
-            for random in [_random_heads(gpt, layer, n, torch.Generator().manual_seed(seed + layer))]
-        ]
-    )
-    return CopyingScores(
+    generator = torch.Generator().manual_seed(seed)
+    shares = enumerate(_spread(n_null, gpt.config.n_layers))
+    null = torch.cat([_copying(*_random_heads(gpt, layer, n, generator), back) for layer, n in shares])
+    return EigenvalueCopying(
         score=_copying(heads.W_V, heads.W_O, back).cpu(),
         null_mean=float(null.mean()),
         null_sd=float(null.square().mean().sqrt()),
@@ -250,26 +247,6 @@ def token_ov(gpt: GPT, layer: int, head: int, *, embed: Tensor | None = None) ->
     return FactoredMatrix(
         token_table(gpt, embed) @ heads.W_V[layer, head], heads.W_O[layer, head] @ folded_unembed(gpt)
     )
-
-
-def named_heads(config: GPTConfig, heads: str | Place | Sequence[str | Place] | None) -> list[tuple[int, int]]:
-    """(layer, head) of each head that is named, in order; a whole sublayer stands for its heads, None for all."""
-    everyone = [f"L{layer}.attn" for layer in range(config.n_layers)]
-    found = []
-    for place in resolve_places(everyone if heads is None else heads, config):
-        if not place.in_attention:
-            raise InputError(f"{place.label} is no head; name heads, such as L0H1, or all of a layer, L0.attn.")
-        several = range(config.n_heads) if place.kind is PlaceKind.ATTENTION else [place.index or 0]
-        found += [(place.layer, index) for index in several]
-    return found
-
-
-def named_head(config: GPTConfig, head: str | Place) -> tuple[int, int]:
-    """(layer, head) of the one head that is named."""
-    found = named_heads(config, head)
-    if len(found) > 1:
-        raise InputError(f"{head} names {len(found)} heads; name one, such as L{config.n_layers - 1}H0.")
-    return found[0]
 
 
 def token_note(heads: FoldedHeads, embed: Tensor | None) -> str:

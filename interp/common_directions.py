@@ -38,7 +38,7 @@ def orthonormal(config: GPTConfig, *directions: Tensor | None) -> Basis:
     """Orthonormal rows that span the given rows; fp64, on the CPU.
 
     Raises:
-        InputError: something that is no table of directions of the stream.
+        InputError: something that is no table of directions of the stream, or that leaves nothing of it.
     """
     given = [torch.zeros(0, config.d_model, dtype=torch.float64)]
     for rows in directions:
@@ -51,7 +51,13 @@ def orthonormal(config: GPTConfig, *directions: Tensor | None) -> Basis:
             )
         given.append(rows.detach().double().cpu())
     _, sizes, basis = torch.linalg.svd(torch.cat(given), full_matrices=False)
-    return basis[sizes > 1e-10 * sizes.sum()]
+    basis = basis[sizes > 1e-10 * sizes.sum()]
+    if len(basis) > config.d_model - 2:
+        raise InputError(
+            f"without= leaves {config.d_model - len(basis)} of {config.d_model} dimensions of the stream to compare; "
+            f"take out fewer directions, so that 2 or more are left."
+        )
+    return basis
 
 
 def outside(

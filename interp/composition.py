@@ -13,9 +13,12 @@ A score means something beside what it would be for heads that know nothing of e
 
     gaussian    heads with Gaussian weights of the same shapes, between no norms: one mean and sd per kind, measured
     rotation    the writer's output rotated at random, its singular values and the reader kept: mean and sd for every
-                pair, from exact moments under random rotations
+                pair, to the second order from the squared score's exact moments
     untrained   all pairs of another model, such as the checkpoint of step 0: one mean and sd per kind
-    permuted    the other writers that the same reader could have read from
+    permuted    the other writers that the same reader could have read from: a rank among these few, and no z
+
+The largest z of many pairs is large by chance: 3 to 4.5 of 384 pairs that nobody trained. A `Pair` therefore says how
+many it was chosen from, and its p times that number.
 
 Singular values of trained heads are far from those of Gaussian ones: `rotation` takes that out, and its z is smaller.
 A direction that everything writes and reads (the embedding's mean) inflates every score: take it out with `without=`.
@@ -37,49 +40,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits import named_head
-from interp.common_directions import embedding_mean, orthonormal, removal_note, top_directions
-from interp.composition_algebra import (
-    HeadWeights,
-    Kind,
-    Over,
-    Plan,
-    concentration_of_readers,
-    concentration_of_writers,
-    layers_of,
-    readers_of,
-    rotation_moments,
-    scores_between,
-    writers_of,
-)
+from interp import composition_nulls as nulls
+from interp.composition_algebra import Kind, Over, Pairs, all_pairs
+from interp.composition_plan import planned, planned_note
 from interp.controls import every_head
-from interp.folding import FoldedHeads, folded_heads, reads_are_centred, require_bilinear_scores
-from interp.offsets import resolve_offsets
-from interp.places import Place, head
+from interp.folding import folded_heads
+from interp.places import head
 from model.errors import InputError, UnknownNameError
 from model.settings import as_enum
 
 if TYPE_CHECKING:
-    from model.config import GPTConfig
     from model.gpt import GPT
 
-__all__ = [
-    "ComponentComposition",
-    "Composition",
-    "Kind",
-    "Null",
-    "Over",
-    "Pair",
-    "component_composition",
-    "composition",
-    "embedding_mean",
-    "top_directions",
-]
-
-Pairs = Float[Tensor, "kind writer_layer writer_head reader_layer reader_head"]
 OfKind = Float[Tensor, "writer_layer writer_head reader_layer reader_head"]
-
-_NULL_HEADS = 32
 
 
 class Null(StrEnum):
@@ -103,6 +76,13 @@ class Pair:
     score: float
     null_mean: float
     null_sd: float
+    """NaN where the null is the reader's other writers."""
+
+    p: float
+    """By chance at least this score, for this pair alone: by a normal null, or the rank among the reader's writers."""
+
+    n_pairs: int
+    """Pairs of this kind in the model, among which one may have looked for it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", as_enum(Kind, self.kind, "kind"))
@@ -112,9 +92,16 @@ class Pair:
         """(score - null mean) / null sd."""
         return (self.score - self.null_mean) / self.null_sd
 
+    @property
+    def p_of_all(self) -> float:
+        """`p` corrected for all pairs of this kind (Bonferroni): by chance one of them at least scores so."""
+        return min(1.0, self.n_pairs * self.p)
+
     def __str__(self) -> str:
         way = f"{self.kind.upper()}-composition {self.writer} -> {self.reader}"
-        return f"{way}: {self.score:.3f}, null {self.null_mean:.3f}, z {self.z:.1f}"
+        among = f"p {self.p:.2g} among its writers" if math.isnan(self.null_sd) else f"z {self.z:.1f}"
+        p = f"p {self.p_of_all:.2g}" if self.p_of_all >= 1e-4 else "p < 0.0001"
+        return f"{way}: {self.score:.3f}, null {self.null_mean:.3f}, {among} ({p} as one of {self.n_pairs} pairs)"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -141,8 +128,24 @@ class Composition:
 
     @property
     def z(self) -> Pairs:
-        """(score - null mean) / null sd."""
+        """(score - null mean) / null sd.
+
+        Raises:
+            InputError: the null is the reader's other writers.
+        """
+        if self.null is Null.PERMUTED:
+            raise InputError(
+                'null="permuted" ranks the few writers of each reader, which gives a p and no z; read `p`, or take '
+                'another null, such as "rotation".'
+            )
         return (self.scores - self.null_mean) / self.null_sd
+
+    @property
+    def p(self) -> Pairs:
+        """By chance at least this score, pair by pair: one-sided by a normal null, or the rank among its writers."""
+        if self.null is Null.PERMUTED:
+            return nulls.share_at_least(self.scores)
+        return torch.special.erfc(self.z / math.sqrt(2)) / 2
 
     def of(self, kind: Kind | str) -> OfKind:
         """The scores of one kind."""
@@ -155,18 +158,25 @@ class Composition:
     def strongest(
         self, kind: Kind | str, n: int = 10, *, reader: str | None = None, writer: str | None = None
     ) -> tuple[Pair, ...]:
-        """The `n` pairs of the largest z, falling; of all, or of those with one reader or one writer ("L1H3")."""
-        axis, z = self._axis(kind), self.z_of(kind).nan_to_num(nan=-math.inf)
-        if reader is not None:
-            z = _only(z, self._head(reader), axes=(2, 3))
-        if writer is not None:
-            z = _only(z, self._head(writer), axes=(0, 1))
-        largest = z.flatten().topk(min(n, int((z > -math.inf).sum()))).indices
-        places = zip(*torch.unravel_index(largest, z.shape), strict=True)
-        return tuple(self._pair(axis, *map(int, place)) for place in places)
+        """The `n` pairs of the largest z, falling; of all, or of those with one reader or one writer ("L1H3").
 
-    def _pair(self, axis: int, writer_layer: int, writer: int, reader_layer: int, reader: int) -> Pair:
-        place = (axis, writer_layer, writer, reader_layer, reader)
+        Under null="permuted" those of the largest excess over the mean of the reader's other writers.
+        """
+        if n < 1:
+            raise InputError(f"n={n} is no number of pairs; ask for 1 or more.")
+        axis, excess = self._axis(kind), self.scores - self.null_mean
+        of_kind = (excess if self.null is Null.PERMUTED else self.z)[axis].nan_to_num(nan=-math.inf)
+        if reader is not None:
+            of_kind = _only(of_kind, self._head(reader, "reader"), axes=(2, 3))
+        if writer is not None:
+            of_kind = _only(of_kind, self._head(writer, "writer"), axes=(0, 1))
+        largest = of_kind.flatten().topk(min(n, int((of_kind > -math.inf).sum()))).indices
+        places = zip(*torch.unravel_index(largest, of_kind.shape), strict=True)
+        p, n_pairs = self.p[axis], int(self.scores[axis].isfinite().sum())
+        return tuple(self._pair((axis, *map(int, place)), float(p[place]), n_pairs) for place in places)
+
+    def _pair(self, place: tuple[int, ...], p: float, n_pairs: int) -> Pair:
+        axis, writer_layer, writer, reader_layer, reader = place
         return Pair(
             writer=head(writer_layer, writer).label,
             reader=head(reader_layer, reader).label,
@@ -174,6 +184,8 @@ class Composition:
             score=float(self.scores[place]),
             null_mean=float(self.null_mean[place]),
             null_sd=float(self.null_sd[place]),
+            p=p,
+            n_pairs=n_pairs,
         )
 
     def _axis(self, kind: Kind | str) -> int:
@@ -182,13 +194,16 @@ class Composition:
             raise UnknownNameError(f"{kind}-composition was not computed here; there is {', '.join(self.kinds)}.")
         return self.kinds.index(kind)
 
-    def _head(self, label: str) -> tuple[int, int]:
+    def _head(self, label: str, role: str) -> tuple[int, int]:
         _, n_layers, n_heads = self.scores.shape[:3]
         heads = {head(*each).label: each for each in every_head(n_layers, n_heads)}
         if label not in heads:
             raise UnknownNameError(
                 f'no head "{label}" here; name one of {n_layers} layers x {n_heads} heads, such as L{n_layers - 1}H0.'
             )
+        if heads[label][0] == {"reader": 0, "writer": n_layers - 1}[role]:
+            other = "writer before" if role == "reader" else "reader after"
+            raise InputError(f"{label} has no {other} it; name a {role} of another layer.")
         return heads[label]
 
     def __repr__(self) -> str:
@@ -222,20 +237,21 @@ def composition(
 
     Raises:
         NotAdditiveError: what a head writes does not reach later layers as it is.
-        InputError: qk_norm or smeared keys (take kinds="v"), a single layer, or a null that cannot be had so.
+        UndefinedError: qk_norm or smeared keys (take kinds="v"), or a single layer.
+        InputError: a null that cannot be had so, or arguments that say nothing.
     """
-    plan, null = _plan(gpt, kinds, over, offsets, without), as_enum(Null, null, "null")
+    plan, null = planned(gpt, kinds, over, offsets, without), as_enum(Null, null, "null")
     heads = folded_heads(gpt)
-    scores, writers, readers = _all_pairs(heads, plan)
+    scores, writers, readers = all_pairs(heads, plan)
     match null:
         case Null.GAUSSIAN:
-            mean, sd = _gaussian(plan, seed)
+            mean, sd = nulls.gaussian(plan, seed)
         case Null.ROTATION:
-            mean, sd = _rotation(writers, readers, plan)
+            mean, sd = nulls.rotation(writers, readers, plan)
         case Null.UNTRAINED:
-            mean, sd = _untrained(untrained, plan)
+            mean, sd = nulls.untrained(untrained, plan)
         case Null.PERMUTED:
-            mean, sd = _permuted(scores)
+            mean, sd = nulls.others(scores)
     undefined = torch.where(scores.isnan(), torch.nan, 0.0)
     return Composition(
         kinds=plan.kinds,
@@ -245,125 +261,8 @@ def composition(
         null=null,
         offsets=plan.offsets,
         over=plan.over,
-        note=_note(heads, plan),
+        note=planned_note(heads, plan),
     )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ComponentComposition:
-    """How far later heads read each singular direction of what one head writes; NaN in its own and earlier layers."""
-
-    writer: str
-    kinds: tuple[Kind, ...]
-    share: Float[Tensor, " component"]
-    """Of the writer's squared Frobenius norm; falling, sums to 1."""
-
-    scores: Float[Tensor, "component kind reader_layer reader_head"]
-    """||v X Y^T|| / ||X Y^T|| of each direction v. At one offset, squares weighted by `share` add up to the head's."""
-
-    null_mean: Float[Tensor, "component kind reader_layer reader_head"]
-    """Of a random direction."""
-
-    null_sd: Float[Tensor, "component kind reader_layer reader_head"]
-    note: str
-
-    @property
-    def z(self) -> Float[Tensor, "component kind reader_layer reader_head"]:
-        """(score - null mean) / null sd."""
-        return (self.scores - self.null_mean) / self.null_sd
-
-    def of(self, kind: Kind | str) -> Float[Tensor, "component reader_layer reader_head"]:
-        """The scores of one kind."""
-        return self.scores[:, self.kinds.index(as_enum(Kind, kind, "kind"))]
-
-    def __repr__(self) -> str:
-        return f"ComponentComposition({self.writer}, {len(self.share)} components; {', '.join(self.kinds)})"
-
-
-@torch.no_grad()
-def component_composition(
-    gpt: GPT,
-    writer: str | Place,
-    *,
-    kinds: Sequence[Kind | str] = tuple(Kind),
-    over: Over | str = Over.MEAN,
-    offsets: int | Sequence[int] | None = None,
-    without: Tensor | None = None,
-) -> ComponentComposition:
-    """Composition of all later heads with each singular direction that `writer` ("L0H1") writes.
-
-    The null is a random direction of the stream with the reader kept. Other arguments as of `composition`.
-    """
-    plan, heads = _plan(gpt, kinds, over, offsets, without), folded_heads(gpt)
-    layer, index = named_head(gpt.config, writer)
-    whole = writers_of(heads.W_V[layer, index, None], heads.W_O[layer, index, None], plan)[0]
-    _, sizes, directions = torch.linalg.svd(whole, full_matrices=False)
-    n_layers, n_heads = heads.W_Q.shape[:2]
-    shape = (len(sizes), len(plan.kinds), n_layers, n_heads)
-    scores, mean, sd = (torch.full(shape, torch.nan, dtype=torch.float64, device=gpt.device) for _ in range(3))
-    for later, weights in enumerate(layers_of(heads)):
-        for axis, kind in enumerate(plan.kinds if later > layer else ()):
-            readers = readers_of(kind, weights, plan)
-            scores[:, axis, later] = scores_between(directions[:, None], readers, plan.over)
-            of_one = torch.ones_like(sizes)
-            moments = rotation_moments(of_one, concentration_of_readers(readers), plan.n_free)
-            mean[:, axis, later], sd[:, axis, later] = moments
-    return ComponentComposition(
-        writer=head(layer, index).label,
-        kinds=plan.kinds,
-        share=sizes.square().cpu(),
-        scores=scores.cpu(),
-        null_mean=mean.cpu(),
-        null_sd=sd.cpu(),
-        note=_note(heads, plan),
-    )
-
-
-# --- pairs ------------------------------------------------------------------------------------------------------------
-
-
-def _plan(
-    gpt: GPT,
-    kinds: Sequence[Kind | str],
-    over: Over | str,
-    offsets: int | Sequence[int] | None,
-    without: Tensor | None,
-) -> Plan:
-    config, asked = gpt.config, tuple(as_enum(Kind, kind, "kinds") for kind in kinds)
-    config.require_additive_stream("Composition")
-    for kind in asked:
-        if kind is not Kind.V:
-            require_bilinear_scores(config, f"{kind.upper()}-composition")
-    if config.n_layers < 2:
-        raise InputError("a model of one layer has no later head that could read an earlier one; take two or more.")
-    return Plan(
-        config=config,
-        kinds=asked,
-        offsets=resolve_offsets(config, offsets),
-        over=as_enum(Over, over, "over"),
-        basis=orthonormal(config, without, _unread(config)).to(gpt.device),
-    )
-
-
-def _unread(config: GPTConfig) -> Float[Tensor, "direction d_model"] | None:
-    """The direction that no reader reads: the mean of the stream, where all of them are LayerNorms."""
-    return torch.ones(1, config.d_model) if reads_are_centred(config) else None
-
-
-def _all_pairs(heads: FoldedHeads, plan: Plan) -> tuple[Pairs, Tensor, Tensor]:
-    """Scores [kind, layer, head, layer, head]; concentrations of writers [layer, head], readers [kind, layer, head]."""
-    n_layers, n_heads = heads.W_Q.shape[:2]
-    writers = writers_of(heads.W_V.flatten(0, 1), heads.W_O.flatten(0, 1), plan)
-    shape = (len(plan.kinds), n_layers, n_heads, n_layers, n_heads)
-    scores = writers.new_full(shape, torch.nan)
-    concentrations = writers.new_full((len(plan.kinds), n_layers, n_heads), torch.nan)
-    for layer, weights in enumerate(layers_of(heads)):
-        for axis, kind in enumerate(plan.kinds if layer else ()):
-            readers = readers_of(kind, weights, plan)
-            found = scores_between(writers[: layer * n_heads], readers, plan.over)
-            scores[axis, :layer, :, layer] = found.unflatten(0, (layer, n_heads))
-            concentrations[axis, layer] = concentration_of_readers(readers)
-    return scores, concentration_of_writers(writers).view(n_layers, n_heads), concentrations
 
 
 def _only(z: OfKind, place: tuple[int, int], *, axes: tuple[int, int]) -> OfKind:
@@ -374,75 +273,3 @@ def _only(z: OfKind, place: tuple[int, int], *, axes: tuple[int, int]) -> OfKind
         here[index] = True
         keep = keep & here.view([-1 if each == axis else 1 for each in range(4)])
     return z.masked_fill(~keep, -math.inf)
-
-
-def _note(heads: FoldedHeads, plan: Plan) -> str:
-    said = [heads.note]
-    if len(plan.offsets) > 1:
-        n_all = plan.offsets[-1] - plan.offsets[0] + 1
-        spaced = "" if n_all == len(plan.offsets) else ", not all of those between"
-        said.append(
-            f"Q and K: {plan.over} over {len(plan.offsets)} offsets {plan.offsets[0]}..{plan.offsets[-1]}{spaced}."
-        )
-    return " ".join(said) + removal_note(len(plan.basis) - reads_are_centred(plan.config))
-
-
-# --- nulls ------------------------------------------------------------------------------------------------------------
-
-
-def _gaussian(plan: Plan, seed: int) -> tuple[Tensor, Tensor]:
-    """Mean and sd per kind, over all pairs of as many random writers as readers."""
-    config, generator = plan.config, torch.Generator().manual_seed(seed)
-    wide, tall = (_NULL_HEADS, config.d_model, config.head_width), (_NULL_HEADS, config.head_width, config.d_model)
-
-    def draw(shape: tuple[int, ...]) -> Tensor:
-        return torch.randn(shape, generator=generator, dtype=torch.float64).to(plan.basis.device)
-
-    writers = writers_of(draw(wide), draw(tall), plan)
-    heads = HeadWeights(W_Q=draw(wide), W_K=draw(wide), W_V=draw(wide), W_O=draw(tall), n_sharing=1)
-    found = [scores_between(writers, readers_of(kind, heads, plan), plan.over).flatten() for kind in plan.kinds]
-    return _per_kind(found)
-
-
-def _rotation(writers: Tensor, readers: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
-    if plan.over is Over.MAX and len(plan.offsets) > 1:
-        raise InputError(
-            'null="rotation" knows the moments of a mean over offsets, not of a maximum; take over="mean", one offset, '
-            'or null="gaussian".'
-        )
-    mean, sd = rotation_moments(writers.flatten(), readers.flatten(), plan.n_free)
-    shape = (*writers.shape, *readers.shape)
-    return tuple(each.view(shape).movedim(2, 0) for each in (mean, sd))  # type: ignore[return-value]
-
-
-def _untrained(untrained: GPT | None, plan: Plan) -> tuple[Tensor, Tensor]:
-    """Mean and sd per kind, over all pairs of the other model."""
-    if untrained is None:
-        raise InputError('null="untrained" needs that model; pass untrained=open_run("RUN@0").gpt, or another.')
-    if untrained.config != plan.config:
-        raise InputError(
-            'null="untrained" compares with the same model before training, and configs differ; pass its checkpoint '
-            "of step 0, or GPT(gpt.config, seed=1)."
-        )
-    scores, _, _ = _all_pairs(folded_heads(untrained), plan)
-    return _per_kind([each[each.isfinite()] for each in scores])
-
-
-def _permuted(scores: Pairs) -> tuple[Tensor, Tensor]:
-    """For each pair the mean and sd over the reader's other writers."""
-    n = scores.isfinite().sum((1, 2), keepdim=True)
-    if scores.shape[2] < 3:
-        raise InputError(
-            f'null="permuted" compares a writer with the others, and layers of {scores.shape[2]} heads have too few; '
-            'take another null, such as "rotation".'
-        )
-    known = scores.nan_to_num()
-    mean = (known.sum((1, 2), keepdim=True) - known) / (n - 1)
-    squares = known.square().sum((1, 2), keepdim=True) - known.square()
-    return mean, ((squares - (n - 1) * mean.square()) / (n - 2)).clamp_min(0).sqrt()
-
-
-def _per_kind(found: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Mean and sd of each kind's scores, to be broadcast over pairs."""
-    mean, sd = torch.stack([each.mean() for each in found]), torch.stack([each.std() for each in found])
-    return mean[:, None, None, None, None], sd[:, None, None, None, None]

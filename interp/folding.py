@@ -25,7 +25,7 @@ from torch import Tensor
 
 from interp.offsets import turned
 from model.config import OUTPUT_NORMS, PRE_NORM_READS, SUM_NORMS, Norm, NormKind
-from model.errors import InputError
+from model.errors import UndefinedError
 from model.factored import FactoredMatrix
 
 if TYPE_CHECKING:
@@ -166,14 +166,16 @@ def folding_note(config: GPTConfig) -> str:
 def require_bilinear_scores(config: GPTConfig, what: str) -> None:
     """Refuse a model whose scores are no bilinear form of the two streams that a query and a key read."""
     if config.qk_norm:
-        raise InputError(
+        raise UndefinedError(
             f"{what} is not defined with qk_norm=true: queries and keys are divided by their own sizes, so a score "
-            f"is no bilinear form of the stream. {_INSTEAD}"
+            f"is no bilinear form of the stream. {_INSTEAD}",
+            setting="qk_norm=true",
         )
     if config.smeared_keys:
-        raise InputError(
+        raise UndefinedError(
             f"{what} is not defined with smeared_keys=true: a key reads two tokens, so a score is no form of one "
-            f"query and one key stream. {_INSTEAD}"
+            f"query and one key stream. {_INSTEAD}",
+            setting="smeared_keys=true",
         )
 
 

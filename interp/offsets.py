@@ -6,8 +6,9 @@ turned by the offset and the key left as it is. Angles are the model's own (`mod
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from operator import index
+from typing import TYPE_CHECKING, SupportsIndex
 
 import torch
 from jaxtyping import Float
@@ -51,6 +52,13 @@ def _rotation(offsets: Sequence[int], config: GPTConfig, like: Tensor) -> Rotati
     return Rotation(forwards.cos, forwards.sin * by.sign()[..., None, None])
 
 
+def _whole(offset: SupportsIndex) -> int:
+    try:
+        return index(offset)
+    except TypeError:
+        raise InputError(f"offset {offset} is no whole number of positions; give integers.") from None
+
+
 def resolve_offsets(config: GPTConfig, offsets: int | Sequence[int] | None) -> tuple[int, ...]:
     """The offsets to look at: those given, or those of a full context, at most `MOST_OFFSETS` of them, evenly spaced.
 
@@ -67,7 +75,7 @@ def resolve_offsets(config: GPTConfig, offsets: int | Sequence[int] | None) -> t
             return (0,)
         n = min(furthest - nearest + 1, MOST_OFFSETS)
         return tuple(torch.linspace(nearest, furthest, n, dtype=torch.float64).round().long().tolist())
-    given = (offsets,) if isinstance(offsets, int) else tuple(offsets)
+    given = tuple(_whole(each) for each in (offsets if isinstance(offsets, Iterable) else [offsets]))
     beyond = [offset for offset in given if not nearest <= offset <= furthest]
     if beyond or not given:
         raise InputError(

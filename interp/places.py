@@ -185,6 +185,31 @@ def resolve_places(
     return tuple(replace(place, intervention=place.intervention or fallback) for place in given)
 
 
+def named_heads(config: GPTConfig, heads: Places | None) -> list[tuple[int, int]]:
+    """(layer, head) of each head that is named, in order; a whole sublayer stands for its heads, None for all.
+
+    Raises:
+        InputError: a memory or an FFN, or what `resolve_places` refuses.
+        UnknownNameError: a head that the model does not have.
+    """
+    everyone = [f"L{layer}.attn" for layer in range(config.n_layers)]
+    found = []
+    for place in resolve_places(everyone if heads is None else heads, config):
+        if not place.in_attention:
+            raise InputError(f"{place.label} is no head; name heads, such as L0H1, or all of a layer, L0.attn.")
+        several = range(config.n_heads) if place.kind is PlaceKind.ATTENTION else [place.index or 0]
+        found += [(place.layer, index) for index in several]
+    return found
+
+
+def named_head(config: GPTConfig, head: str | Place) -> tuple[int, int]:
+    """(layer, head) of the one head that is named."""
+    found = named_heads(config, head)
+    if len(found) > 1:
+        raise InputError(f"{head} names {len(found)} heads; name one, such as L{config.n_layers - 1}H0.")
+    return found[0]
+
+
 def _given(places: Places) -> tuple[Place, ...]:
     """Places of a text, of one place, or of several, each of them either."""
     if isinstance(places, str):

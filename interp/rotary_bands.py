@@ -31,10 +31,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.circuits import named_head
 from interp.folding import folded_heads, require_bilinear_scores
 from interp.offsets import resolve_offsets, turned
-from interp.places import Place
+from interp.places import Place, named_head
 from interp.requirements import require_causal_patterns, require_deterministic
 from model.config import GPTConfig, Positions
 from model.errors import InputError
@@ -125,6 +124,9 @@ def band_scores(
     _require_rope(gpt.config)
     require_deterministic(gpt)
     require_causal_patterns(gpt)
+    if not 0 <= layer < gpt.config.n_layers:
+        raise InputError(f"layer={layer} is not a layer of this model; layers run from 0 to {gpt.config.n_layers - 1}.")
+    gpt.check_tokens(tokens)
     n_pos = tokens.shape[1]
     if not 0 <= first_key < n_pos:
         raise InputError(f"first_key={first_key} leaves no key of {n_pos} positions; give one from 0 to {n_pos - 1}.")

@@ -24,10 +24,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.circuits import named_head, token_note, token_table
+from interp.circuits import token_note, token_table
 from interp.folding import folded_heads, folded_unembed
 from interp.offsets import resolve_offsets
-from interp.places import Place
+from interp.places import Place, named_head
 from interp.places import head as place
 from model.errors import InputError
 from model.settings import as_enum
@@ -71,7 +71,7 @@ class SingularReading:
 
     singular_values: Float[Tensor, " direction"]
     share: Float[Tensor, " direction"]
-    """Of the circuit's squared Frobenius norm."""
+    """Of the circuit's squared Frobenius norm; 0 for a head whose circuit is zero."""
 
     left: TokenEnds
     """OV: the tokens that are read; QK: the query's. Values are W_E[t] . u."""
@@ -164,14 +164,15 @@ def _reading(
         )
     U, S, Vh = matrix.svd()
     left, right = U.mT[:n_directions] @ tables[0].mT, Vh[:n_directions] @ tables[1].mT
-    signs = right.gather(1, right.abs().argmax(1, keepdim=True)).sign()
+    largest = right.gather(1, right.abs().argmax(1, keepdim=True))
     squares = S.square()
+    whole = squares.sum()
     return SingularReading(
         head=head,
         singular_values=S[:n_directions].cpu(),
-        share=(squares / squares.sum())[:n_directions].cpu(),
-        left=_ends(left * signs, n_tokens),
-        right=_ends(right * signs, n_tokens),
+        share=(squares / whole.masked_fill(whole == 0, torch.inf))[:n_directions].cpu(),
+        left=_ends(torch.where(largest < 0, -left, left), n_tokens),
+        right=_ends(torch.where(largest < 0, -right, right), n_tokens),
         **said,  # type: ignore[arg-type]
     )
 

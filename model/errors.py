@@ -22,6 +22,15 @@ class InputError(CutawayError, ValueError):
     """Tokens, shapes or arguments that a call cannot take."""
 
 
+class UndefinedError(InputError):
+    """Something that one setting of this model leaves undefined, whatever else is asked of it."""
+
+    def __init__(self, message: str, *, setting: str) -> None:
+        super().__init__(message)
+        self.setting = setting
+        """Such as qk_norm=true."""
+
+
 class UnknownSiteError(CutawayError, LookupError):
     """A hook name that this model does not have."""
 

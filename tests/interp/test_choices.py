@@ -43,8 +43,9 @@ from interp.approximation import Approximation
 from interp.attention_bases import Against, held_scales, signed_attention, stream_direction
 from interp.attribution import Detail, logit_attribution
 from interp.attribution_patching import Estimates, Method, attribution_patching
-from interp.circuits import copying_scores, diagonal_test
-from interp.composition import Composition, Null, Pair, component_composition, composition
+from interp.circuits import diagonal_test, eigenvalue_copying
+from interp.component_composition import component_composition
+from interp.composition import Composition, Null, Pair, composition
 from interp.composition_algebra import Kind as Reads
 from interp.composition_algebra import Over, Plan, layers_of, readers_of, scores_between, writers_of
 from interp.detector import ErrorMeasure, HeadPattern, detect_heads, match_heads, overlap, similarity, wanted_pattern
@@ -53,16 +54,9 @@ from interp.folding import folded_heads
 from interp.live import Basis, LiveText, attention_in, coefficients, live_tokens, look
 from interp.metrics import logit_difference
 from interp.patching import Direction, Patched, activation_patching, patch_grid
-from interp.path_patching import (
-    FFNs,
-    Input,
-    PathEffects,
-    Receiver,
-    Scales,
-    feeding_paths,
-    path_effects,
-    path_effects_by,
-)
+from interp.path_patching import path_effects, path_effects_by
+from interp.path_results import PathEffects
+from interp.paths import FFNs, Input, Receiver, Scales, feeding_paths
 from interp.places import Intervention, Place, PlaceKind, head, parse_intervention, resolve_places
 from interp.recordings import Means, Recording, record
 from interp.stats import Interval, bootstrap_mean, bootstrap_means
@@ -119,7 +113,7 @@ def heads() -> attention_result.Result:
     """Of a model that nobody trained: every head passes a rule that asks for nothing."""
     config = attention_result.Config(threshold=0, margin=0, times_chance=0)
     example = attention_result.Example(layer=0, head=0, period=6, tokens=("a",), pattern=torch.ones(1, 1))
-    weights = Weights(copying=copying_scores(gpt()), diagonal=diagonal_test(gpt()), composition={}, missing={})
+    weights = Weights(copying=eigenvalue_copying(gpt()), diagonal=diagonal_test(gpt()), composition={}, missing={})
     rest: dict[str, Any] = {"run": "toy", "step": 1, "tokens_seen": 1, "trained_periods": None, "at_step_zero": None}
     rest |= {"harms": harms(), "harms_at_step_zero": None, "weights": weights, "weights_at_step_zero": None}
     rest |= {"behaviour": None, "no_behaviour": "nothing was streamed"}
@@ -421,7 +415,7 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Direction,
         lambda given, _: attribution_patching(*PAIR, direction=given, taps=[Tap.Z])[0].effect,
     ),
-    "interp.composition.ComponentComposition.of": (
+    "interp.component_composition.ComponentComposition.of": (
         Reads,
         lambda given, _: component_composition(gpt(), "L0H1").of(given)[:, 1:],
     ),
@@ -431,9 +425,9 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.composition.Composition.strongest": (Reads, lambda given, _: composed().strongest(given, n=2)),
     "interp.composition.Composition.z_of": (Reads, lambda given, _: composed().z_of(given)[0, :, 1]),
     "interp.composition.Pair.kind": (Reads, lambda given, _: repr(pair_of(given).kind)),
-    "interp.composition.component_composition": (
+    "interp.component_composition.component_composition": (
         Over,
-        lambda given, _: component_composition(gpt(), "L0H1", over=given).scores[:, :, 1:],
+        lambda given, _: component_composition(gpt(), "L0H1", over=given, offsets=1).scores[:, :, 1:],
     ),
     "interp.composition.composition": (Null, lambda given, _: null_of(given)),
     "interp.composition_algebra.Plan.over": (Over, lambda given, _: repr(plan(given).over)),
@@ -441,9 +435,9 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.composition_algebra.scores_between": (Over, lambda given, _: scored(given)),
     "interp.patching.Patched.direction": (Direction, lambda given, _: repr(patched_in(given).direction)),
     "interp.patching.activation_patching": (Direction, lambda given, _: patched_in(given).patched),
-    "interp.path_patching.PathEffects.ffns": (FFNs, lambda given, _: repr(replace(paths(), ffns=given).ffns)),
-    "interp.path_patching.PathEffects.scales": (Scales, lambda given, _: repr(replace(paths(), scales=given).scales)),
-    "interp.path_patching.Receiver.input": (Input, lambda given, _: Receiver(layer=1, head=0, input=given).label),
+    "interp.path_results.PathEffects.ffns": (FFNs, lambda given, _: repr(replace(paths(), ffns=given).ffns)),
+    "interp.path_results.PathEffects.scales": (Scales, lambda given, _: repr(replace(paths(), scales=given).scales)),
+    "interp.paths.Receiver.input": (Input, lambda given, _: Receiver(layer=1, head=0, input=given).label),
     "interp.path_patching.path_effects": (FFNs, lambda given, _: paths(ffns=given).effect),
     "interp.path_patching.path_effects_by": (Scales, lambda given, _: paths_by(given).effect),
     "interp.vocabulary_reading.SingularReading.circuit": (Circuit, lambda given, _: repr(sung(given).circuit)),

@@ -7,10 +7,12 @@ import copy
 import pytest
 import torch
 
-from interp.circuits import copying_scores, diagonal_test, named_head, named_heads, token_ov
-from interp.composition import composition, embedding_mean
+from interp import circuits
+from interp.circuits import diagonal_test, eigenvalue_copying, token_ov
+from interp.common_directions import embedding_mean
+from interp.composition import composition
 from model import GPT, GPTConfig
-from model.errors import InputError, NotAdditiveError, UnknownNameError
+from model.errors import InputError, NotAdditiveError
 from tests import planted
 from tests.conftest import make_gpt_with
 
@@ -30,7 +32,7 @@ def wide_headed(**overrides) -> GPT:
 @pytest.mark.parametrize("norm_kind", ["rmsnorm", "layernorm"])
 def test_a_head_that_hands_on_what_it_reads_copies_and_its_negative_does_the_opposite(norm_kind: str) -> None:
     gpt = wide_headed(norm_kind=norm_kind)
-    found = copying_scores(gpt)
+    found = eigenvalue_copying(gpt)
     assert found.score[0, 0] > 0.99
     assert found.score[0, 1] < -0.99
     assert found.score[0, 2] == 0
@@ -47,7 +49,7 @@ def test_a_head_that_hands_on_what_it_reads_copies_and_its_negative_does_the_opp
 def test_random_heads_have_mean_0_and_the_spread_that_was_measured(d_model: int, d_head: int, sd: float) -> None:
     for tied in (True, False):
         sizes = {"n_layers": 1, "n_heads": 1, "d_head": d_head, "d_model": d_model, "n_ctx": 8, "d_vocab": 300}
-        found = copying_scores(GPT(GPTConfig(**sizes, tie_embeddings=tied)), n_null=128)
+        found = eigenvalue_copying(GPT(GPTConfig(**sizes, tie_embeddings=tied)), n_null=128)
         assert abs(found.null_mean) < 0.03
         assert found.null_sd == pytest.approx(sd, rel=0.3)
 
@@ -57,7 +59,7 @@ def test_the_score_is_that_of_the_product_over_the_vocabulary() -> None:
     """Gains of both norms away from 1, so that leaving one out shows."""
     for variant in ({}, {"norm_kind": "layernorm"}, {"norm": "sandwich"}, {"norm": "scaled"}, {"n_kv_heads": 2}):
         gpt = make_gpt_with(**variant, tie_embeddings=False).double()
-        block, found = gpt.layers[1], copying_scores(gpt, n_null=2)
+        block, found = gpt.layers[1], eigenvalue_copying(gpt, n_null=2)
         through = gpt.W_E
         read = block.ln1.w[:, None] * block.attn.W_V[1 if "n_kv_heads" in variant else 3]
         read = read - read.mean(0) if block.ln1.centres else read
@@ -92,7 +94,7 @@ def test_ranks_are_those_of_the_product_whatever_the_block_size(monkeypatch: pyt
 
 def test_the_planted_induction_head_copies_and_the_silent_heads_do_nothing() -> None:
     gpt = planted.induction_model()
-    assert copying_scores(gpt, n_null=4).score[planted.INDUCTION_HEAD] == pytest.approx(1)
+    assert eigenvalue_copying(gpt, n_null=4).score[planted.INDUCTION_HEAD] == pytest.approx(1)
     found = diagonal_test(gpt)
     assert found.top1[planted.INDUCTION_HEAD] == 1
     assert found.top1.sum() == 1
@@ -100,48 +102,83 @@ def test_the_planted_induction_head_copies_and_the_silent_heads_do_nothing() -> 
 
 def test_a_table_of_ones_own_stands_for_the_embedding() -> None:
     gpt = wide_headed(tie_embeddings=False)
-    assert copying_scores(gpt, n_null=2).score[0, 0] < 0.9
-    found = copying_scores(gpt, embed=gpt.W_U.T, n_null=2)
+    assert eigenvalue_copying(gpt, n_null=2).score[0, 0] < 0.9
+    found = eigenvalue_copying(gpt, embed=gpt.W_U.T, n_null=2)
     assert found.score[0, 0] > 0.99
     assert "the given table" in found.note
     with pytest.raises(InputError, match=r"give a vector of the stream for each token, \[90, 48\]"):
-        copying_scores(gpt, embed=gpt.W_U)
-
-
-def test_heads_are_named_as_everywhere() -> None:
-    config = make_gpt_with().config
-    assert named_heads(config, "L1H2, L0.attn") == [(1, 2), (0, 0), (0, 1), (0, 2), (0, 3)]
-    assert len(named_heads(config, None)) == 8
-    with pytest.raises(UnknownNameError, match="layer 1 has 4 heads"):
-        named_heads(config, "L1H4")
-    with pytest.raises(InputError, match=r"L0\.attn names 4 heads; name one, such as L1H0"):
-        named_head(config, "L0.attn")
-    with pytest.raises(InputError, match=r"L1\.ffn is no head"):
-        named_heads(config, "L1.ffn")
+        eigenvalue_copying(gpt, embed=gpt.W_U)
 
 
 def test_what_does_not_reach_the_logits_as_it_is_is_refused() -> None:
     for variant in ({"norm": "post"}, {"norm": "deepnorm"}, {"skip_connections": False}):
         gpt = make_gpt_with(**variant)
-        for ask in (copying_scores, diagonal_test, lambda gpt: token_ov(gpt, 0, 0)):
+        for ask in (eigenvalue_copying, diagonal_test, lambda gpt: token_ov(gpt, 0, 0)):
             with pytest.raises(NotAdditiveError, match="needs a residual stream that is a sum"):
                 ask(gpt)
     with pytest.raises(InputError, match="draw at least 2"):
-        copying_scores(make_gpt_with(), n_null=1)
+        eigenvalue_copying(make_gpt_with(), n_null=1)
     with pytest.raises(InputError, match="from 1 to the vocabulary's 50"):
         diagonal_test(make_gpt_with(), k=51)
 
 
 def test_the_same_seed_draws_the_same_random_heads() -> None:
     gpt = make_gpt_with()
-    first, again, other = (copying_scores(gpt, n_null=8, seed=seed).null_sd for seed in (0, 0, 1))
+    first, again, other = (eigenvalue_copying(gpt, n_null=8, seed=seed).null_sd for seed in (0, 0, 1))
     assert first == again != other
+
+
+def test_neighbouring_seeds_share_no_random_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nulls of two seeds would be in part the same heads, read through other layers' norms."""
+    drawn, draw = [], circuits._random_heads
+
+    def watched(gpt: GPT, layer: int, n: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        found = draw(gpt, layer, n, generator)
+        drawn.extend(tuple(each.flatten()[:3].tolist()) for each in found[0])
+        return found
+
+    monkeypatch.setattr(circuits, "_random_heads", watched)
+    gpt = GPT(GPTConfig(n_layers=3, n_heads=1, d_model=16, n_ctx=8, d_vocab=20))
+    for seed in range(3):
+        eigenvalue_copying(gpt, n_null=9, seed=seed)
+    assert len(set(drawn)) == len(drawn) == 27
+
+
+def test_random_heads_read_and_write_through_the_norms() -> None:
+    """Heads that nobody trained score as widely as the null, also where two dimensions have nearly all of the gain."""
+    sizes = {"n_layers": 1, "n_heads": 64, "d_head": 8, "d_model": 32, "n_ctx": 8, "d_vocab": 100, "norm": "sandwich"}
+    gpt = GPT(GPTConfig(**sizes, tie_embeddings=False))
+    even = eigenvalue_copying(gpt)
+    with torch.no_grad():
+        gpt.layers[0].ln1.w[2:] = 0.02
+        gpt.layers[0].ln1_post.w[2:] = 0.02
+    uneven = eigenvalue_copying(gpt)
+    assert uneven.null_sd > 1.5 * even.null_sd
+    for found in (even, uneven):
+        assert float(found.score.square().mean().sqrt()) == pytest.approx(found.null_sd, rel=0.25)
+
+
+def test_directions_are_taken_out_of_what_is_read_and_of_what_is_written() -> None:
+    """As in a model whose heads neither read nor write along them, wherever the unembedding looks."""
+    gpt, deaf = (make_gpt_with(norm="none", tie_embeddings=False).double() for _ in range(2))
+    u = torch.linalg.qr(torch.randn(32, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).Q.T
+    with torch.no_grad():
+        for block in deaf.layers:
+            for weights in block.attn.W_V:
+                weights.sub_(u.T @ u @ weights)
+            for weights in block.attn.W_O:
+                weights.sub_(weights @ u.T @ u)
+    found, expected = eigenvalue_copying(gpt, without=u), eigenvalue_copying(deaf)
+    torch.testing.assert_close(found.score, expected.score, rtol=1e-9, atol=1e-9)
+    assert not torch.allclose(found.score, eigenvalue_copying(gpt).score, atol=0.01)
+    with pytest.raises(InputError, match="leaves 0 of 32 dimensions"):
+        eigenvalue_copying(gpt, without=torch.eye(32))
 
 
 def test_circuits_of_a_model_in_half_precision_are_those_of_its_weights_in_fp64() -> None:
     gpt = make_gpt_with().to(torch.bfloat16)
     exact = copy.deepcopy(gpt).double()
-    for ask in (lambda gpt: copying_scores(gpt).score, lambda gpt: composition(gpt).scores):
+    for ask in (lambda gpt: eigenvalue_copying(gpt).score, lambda gpt: composition(gpt).scores):
         torch.testing.assert_close(ask(gpt), ask(exact), rtol=1e-12, atol=1e-12, equal_nan=True)
 
 
@@ -149,7 +186,7 @@ def test_a_direction_that_all_embeddings_share_widens_the_null_until_it_is_taken
     gpt = GPT(GPTConfig(n_layers=1, n_heads=4, d_model=64, n_ctx=8, d_vocab=200))
     with torch.no_grad():
         gpt.embed.weight.add_(0.5)
-    wide, narrow = copying_scores(gpt), copying_scores(gpt, without=embedding_mean(gpt))
+    wide, narrow = eigenvalue_copying(gpt), eigenvalue_copying(gpt, without=embedding_mean(gpt))
     assert wide.null_sd > 0.3 > 0.15 > narrow.null_sd
     assert "1 direction taken out" in narrow.note
     assert "taken out" not in wide.note

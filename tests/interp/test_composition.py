@@ -8,14 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from interp.composition import (
-    Kind,
-    component_composition,
-    composition,
-    embedding_mean,
-    top_directions,
-)
+from interp.common_directions import embedding_mean, top_directions
+from interp.component_composition import component_composition
+from interp.composition import composition
 from interp.composition_algebra import (
+    Kind,
     Over,
     Plan,
     concentration_of_readers,
@@ -28,7 +25,7 @@ from interp.composition_algebra import (
 )
 from interp.folding import folded_heads
 from model import GPT, GPTConfig
-from model.errors import InputError, NotAdditiveError, UnknownNameError
+from model.errors import InputError, NotAdditiveError, UndefinedError, UnknownNameError
 from tests import planted
 from tests.conftest import make_gpt_with
 from tests.model.variants import name_of
@@ -134,6 +131,12 @@ def test_the_strongest_of_one_head() -> None:
     assert one.score == found.of("v")[0, 0, 1, 3]
     with pytest.raises(UnknownNameError, match='no head "L3H0" here; name one of 3 layers x 4 heads'):
         found.strongest("v", reader="L3H0")
+    with pytest.raises(InputError, match="L0H0 has no writer before it"):
+        found.strongest("v", reader="L0H0")
+    with pytest.raises(InputError, match="L2H0 has no reader after it"):
+        found.strongest("v", writer="L2H0")
+    with pytest.raises(InputError, match="n=-1 is no number of pairs"):
+        found.strongest("v", -1)
 
 
 def haar(n: int, size: int) -> Tensor:
@@ -163,6 +166,53 @@ def test_the_rotation_null_has_the_moments_of_rotated_writers(offsets: tuple[int
         torch.testing.assert_close(rotated.square().mean(0), torch.full((4,), 1 / 32).double(), rtol=0.02, atol=0)
 
 
+@pytest.mark.parametrize("n_offsets", [1, 24])
+@pytest.mark.parametrize("kind", ["q", "k"])
+def test_the_null_of_single_directions_between_sharp_heads_is_nearly_unbiased(kind: str, n_offsets: int) -> None:
+    """The worst case for the expansion: one direction written, and a query or key of one direction, at many offsets."""
+    gpt = make_gpt_with(rope_base=10.0)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weights in gpt.layers[1].attn.W_Q:
+            weights.copy_(torch.outer(torch.randn(32, generator=generator), torch.randn(8, generator=generator)))
+    found = component_composition(gpt, "L0H1", kinds=kind, offsets=range(n_offsets))
+    basis = torch.zeros(0, 32, dtype=torch.float64)
+    plan = Plan(config=gpt.config, kinds=(), offsets=tuple(range(n_offsets)), over=Over.MEAN, basis=basis)
+    readers = readers_of(kind, list(layers_of(folded_heads(gpt)))[1], plan)
+    scores = scores_between(haar(4000, 32)[:, :1], readers, Over.MEAN)
+    z = (scores - found.null_mean[0, 0, 1]) / found.null_sd[0, 0, 1]
+    assert z.mean(0).abs().max() < 0.25
+    assert (z.std(0) - 0.9).abs().max() < 0.2
+
+
+def test_the_null_of_components_is_that_of_random_directions() -> None:
+    gpt = make_gpt_with(norm_kind="layernorm")
+    found = component_composition(gpt, "L0H1", kinds="v", without=torch.eye(32)[:8])
+    basis = torch.cat([torch.ones(1, 32), torch.eye(32)[:8]]).double()
+    plan = Plan(config=gpt.config, kinds=(), offsets=(0,), over=Over.MEAN, basis=torch.linalg.qr(basis.T).Q.T)
+    free = torch.linalg.svd(plan.basis)[2][9:]
+    readers = readers_of("v", list(layers_of(folded_heads(gpt)))[1], plan)
+    scores = scores_between(haar(4000, 23)[:, :1] @ free, readers, Over.MEAN)
+    assert free.shape == (23, 32)
+    torch.testing.assert_close(scores.mean(0), found.null_mean[0, 0, 1], rtol=0.02, atol=0)
+    torch.testing.assert_close(scores.std(0), found.null_sd[0, 0, 1], rtol=0.1, atol=0)
+
+
+@pytest.mark.parametrize("null", ["gaussian", "rotation"])
+def test_nulls_are_of_what_is_left_of_the_stream(null: str) -> None:
+    """LayerNorm drops one direction and `without` takes out eight: 1 / sqrt(23) by chance, in a stream of 32."""
+    models = [make_gpt_with(seed, norm_kind="layernorm") for seed in range(8)]
+    found = [composition(gpt, null=null, without=torch.eye(32)[:8]) for gpt in models]
+    scores, means = (
+        torch.stack([getattr(each, name)[:, 0, :, 1] for each in found]) for name in ("scores", "null_mean")
+    )
+    assert float(means.mean()) * 23**0.5 == pytest.approx(1, abs=0.02)
+    assert float(scores.mean()) == pytest.approx(float(means.mean()), rel=0.03)
+    z = torch.stack([each.z[:, 0, :, 1] for each in found])
+    assert abs(float(z.mean())) < 0.4
+    assert 0.7 < float(z.std()) < 1.4
+
+
 def test_other_nulls_are_the_other_model_and_the_other_writers() -> None:
     gpt, other = planted_in("W_K"), GPT(GPTConfig(**SIZES, d_model=64), seed=9)
     pooled = composition(other, kinds="k").of("k")[0, :, 1]
@@ -171,10 +221,34 @@ def test_other_nulls_are_the_other_model_and_the_other_writers() -> None:
     assert float(found.null_sd[0, 0, 0, 1, 0]) == pytest.approx(float(pooled.std()))
     (top,) = found.strongest("k", 1)
     assert (top.writer, top.reader) == ("L0H1", "L1H2")
-    among = composition(gpt, kinds="k", null="permuted")
+
+
+def test_among_other_writers_there_is_a_rank_and_no_z() -> None:
+    """Three or seven other writers are no measure of spread: the first of n has p = 1/n, and cannot have less."""
+    among = composition(planted_in("W_K"), kinds="k", null="permuted")
     others = among.of("k")[0, [0, 2, 3], 1, 2]
     assert among.null_mean[0, 0, 1, 1, 2] == pytest.approx(float(others.mean()))
-    assert among.null_sd[0, 0, 1, 1, 2] == pytest.approx(float(others.std()))
+    for reader in range(4):
+        assert among.p[0, 0, :, 1, reader].sort().values.tolist() == [0.25, 0.5, 0.75, 1]
+    (top,) = among.strongest("k", 1)
+    assert (top.writer, top.reader, top.p, top.p_of_all) == ("L0H1", "L1H2", 0.25, 1)
+    assert "p 0.25 among its writers (p 1 as one of 16 pairs)" in str(top)
+    for ask in (lambda: among.z, lambda: among.z_of("k")):
+        with pytest.raises(InputError, match="gives a p and no z"):
+            ask()
+
+
+def test_the_largest_of_many_is_not_taken_for_one() -> None:
+    """384 pairs that nobody trained: their largest z passes for a finding on its own, and not as one of 384."""
+    found = [composition(make_gpt_with(seed, n_layers=4, n_heads=8, d_head=8), kinds="v") for seed in range(5)]
+    tops = [each.strongest("v", 1)[0] for each in found]
+    assert all(pair.n_pairs == 384 for pair in tops)
+    assert max(pair.p for pair in tops) < 0.02
+    assert sum(pair.p_of_all > 0.01 for pair in tops) >= 4
+    assert all(pair.p_of_all == pytest.approx(min(1, 384 * pair.p)) for pair in tops)
+    planted_pair = composition(planted_in("W_V")).strongest("v", 1)[0]
+    assert planted_pair.p_of_all < 1e-6
+    assert "(p < 0.0001 as one of 16 pairs)" in str(planted_pair)
 
 
 def test_a_common_direction_inflates_every_score_and_can_be_taken_out() -> None:
@@ -228,21 +302,37 @@ def test_a_small_component_that_is_read_alone_stands_out_where_the_head_does_not
         ({"norm": "post"}, {}, NotAdditiveError, "needs a residual stream that is a sum"),
         ({"norm": "deepnorm"}, {}, NotAdditiveError, "needs a residual stream that is a sum"),
         ({"skip_connections": False}, {}, NotAdditiveError, "skip_connections=false"),
-        ({"qk_norm": True}, {}, InputError, "Q-composition is not defined with qk_norm=true"),
-        ({"smeared_keys": True}, {"kinds": "k"}, InputError, "K-composition is not defined with smeared_keys=true"),
-        ({"n_layers": 1}, {}, InputError, "no later head"),
+        ({"qk_norm": True}, {}, UndefinedError, "Q-composition is not defined with qk_norm=true"),
+        ({"smeared_keys": True}, {"kinds": "k"}, UndefinedError, "K-composition is not defined with smeared_keys=true"),
+        ({"n_layers": 1}, {}, UndefinedError, "no later head"),
+        ({}, {"kinds": ()}, InputError, "give one or more of q, k, v"),
         ({}, {"null": "untrained"}, InputError, "pass untrained="),
         ({}, {"null": "untrained", "untrained": GPT(GPTConfig(**SIZES, d_model=64))}, InputError, "and configs differ"),
         ({}, {"null": "rotation", "over": "max"}, InputError, "not of a maximum"),
-        ({"n_heads": 2}, {"null": "permuted"}, InputError, "layers of 2 heads have too few"),
+        ({"n_heads": 1}, {"null": "permuted"}, InputError, "layers of one head have none"),
         ({}, {"without": torch.ones(3, 7)}, InputError, "give finite rows of 32 numbers"),
+        ({}, {"without": torch.eye(32)}, InputError, "leaves 0 of 32 dimensions"),
         ({}, {"offsets": 24}, InputError, "from 0 to 23"),
+        ({}, {"offsets": []}, InputError, "give one or more from 0 to 23"),
     ],
     ids=lambda each: each[:20] if isinstance(each, str) else "",
 )
 def test_what_is_not_defined_is_refused(variant, asked, error, sentence) -> None:
     with pytest.raises(error, match=sentence):
         composition(make_gpt_with(**variant), **asked)
+
+
+def test_components_have_no_null_of_a_maximum() -> None:
+    with pytest.raises(InputError, match="not of a maximum"):
+        component_composition(make_gpt_with(), "L0H1", over="max")
+    assert component_composition(make_gpt_with(), "L0H1", over="max", offsets=3).z[:, :, 1].isfinite().all()
+
+
+def test_the_setting_that_leaves_composition_undefined_is_named() -> None:
+    for variant, setting in (({"qk_norm": True}, "qk_norm=true"), ({"n_layers": 1}, "n_layers=1")):
+        with pytest.raises(UndefinedError) as refusal:
+            composition(make_gpt_with(**variant))
+        assert refusal.value.setting == setting
 
 
 def test_v_composition_is_there_for_models_whose_scores_are_not_bilinear() -> None:

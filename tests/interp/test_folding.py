@@ -29,7 +29,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"attention": "bidirectional"},
     *({"norm": norm} for norm in ("post", "sandwich", "reordered", "deepnorm", "scaled", "none")),
     {"norm": "sandwich", "norm_kind": "layernorm", "biases": True},
-    {"norm": "scaled", "norm_kind": "layernorm"},
+    {"norm": "scaled", "norm_kind": "layernorm", "biases": True},
     {"norm": "reordered", "norm_kind": "layernorm"},
 ]
 

@@ -10,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interp import places
-from interp.places import Intervention, Place, PlaceKind, head, parse_place, parse_places, print_places, resolve_places
+from interp.places import (
+    Intervention,
+    Place,
+    PlaceKind,
+    head,
+    named_head,
+    named_heads,
+    parse_place,
+    parse_places,
+    print_places,
+    resolve_places,
+)
 from model.config import FFNKind, GPTConfig
 from model.errors import InputError, UnknownNameError
 
@@ -113,3 +124,14 @@ def test_the_same_index_in_another_layer_or_sublayer_is_another_component():
 def test_the_given_intervention_fills_in_where_none_is_written():
     resolved = resolve_places([head(0, 1), head(0, 2, Intervention.ZERO)], CONFIG, Intervention.MEAN_PER_POSITION)
     assert print_places(resolved) == "L0H1:mean@pos,L0H2:zero"
+
+
+def test_heads_are_named_as_everywhere() -> None:
+    assert named_heads(CONFIG, "L1H2, L0.attn") == [(1, 2), (0, 0), (0, 1), (0, 2), (0, 3)]
+    assert len(named_heads(CONFIG, None)) == 8
+    with pytest.raises(UnknownNameError, match="layer 1 has 4 heads"):
+        named_heads(CONFIG, "L1H4")
+    with pytest.raises(InputError, match=r"L0\.attn names 4 heads; name one, such as L1H0"):
+        named_head(CONFIG, "L0.attn")
+    with pytest.raises(InputError, match=r"L1\.ffn is no head"):
+        named_heads(CONFIG, "L1.ffn")

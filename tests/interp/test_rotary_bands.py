@@ -95,8 +95,23 @@ def test_bands_of_single_vectors_are_those_of_the_run(variant: dict[str, Any], t
     assert pair_bands(gpt, "L1H2", x[:, 9], x[:, 4]).shape == (3, 24, 4)
 
 
-def test_memory_does_not_hold_what_was_read(tokens: Tensor) -> None:
-    """However the text is cut into batches, the sums are the same."""
+def test_a_pattern_of_few_sequences_is_held_however_many_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpt, held = make_gpt_with(), []
+    run_with_cache = gpt.run_with_cache
+
+    def watched(*given: Any, **named: Any) -> Any:
+        found = run_with_cache(*given, **named)
+        held.append(max(found[1][place].numel() for place in found[1]))
+        return found
+
+    monkeypatch.setattr(gpt, "run_with_cache", watched)
+    monkeypatch.setattr("interp.rotary_bands._NUMBERS_AT_ONCE", 4 * 4 * 12 * 12)
+    band_scores(gpt, torch.zeros(50, 12, dtype=torch.long), 1)
+    assert len(held) == 13
+    assert max(held) == 4 * 4 * 12 * 12
+
+
+def test_sums_are_the_same_however_the_text_is_cut_into_batches(tokens: Tensor) -> None:
     gpt = make_gpt_with()
     whole, parts = (band_scores(gpt, tokens, 1, batch_size=size) for size in (3, 1))
     torch.testing.assert_close(whole.mean, parts.mean, rtol=1e-5, atol=1e-6)
@@ -109,6 +124,10 @@ def test_what_has_no_bands_is_refused(tokens: Tensor) -> None:
             band_scores(make_gpt_with(positions=positions), tokens, 0)
     with pytest.raises(InputError, match="a bidirectional model attends to later tokens"):
         band_scores(make_gpt_with(attention="bidirectional"), tokens, 0)
+    with pytest.raises(InputError, match="layer=9 is not a layer of this model; layers run from 0 to 1"):
+        band_scores(make_gpt_with(), tokens, 9)
+    with pytest.raises(InputError, match=r"of shape \[batch, pos\], not empty"):
+        band_scores(make_gpt_with(), tokens[:0], 0)
     with pytest.raises(InputError, match="give one from 0 to 11"):
         band_scores(make_gpt_with(), tokens, 0, first_key=12)
     with pytest.raises(InputError, match="qk_norm=true"):

@@ -45,6 +45,13 @@ def test_a_planted_map_is_read_off() -> None:
     assert repr(found) == "SingularReading(L0H1 OV: 2 directions, 100% of the norm)"
 
 
+def test_a_silent_head_reads_and_writes_nothing() -> None:
+    found = ov_vocabulary(mapping(), "L0H0", n_directions=2)
+    assert found.share.tolist() == found.singular_values.tolist() == [0, 0]
+    assert repr(found) == "SingularReading(L0H0 OV: 2 directions, 0% of the norm)"
+    assert found.left.top_values.isfinite().all()
+
+
 def test_a_planted_match_is_read_off() -> None:
     found = qk_vocabulary(mapping(), "L0H1", n_directions=1, n_tokens=1)
     assert (found.left.top.tolist(), found.right.top.tolist()) == ([[8]], [[9]])
