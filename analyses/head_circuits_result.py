@@ -55,7 +55,7 @@ class Config:
     ffns: FFNs = FFNs.FROZEN
     """What FFNs between sender and receiver do: frozen, only the direct edge counts."""
     null: Null = Null.ROTATION
-    """What composition scores are compared with: rotation, gaussian or permuted."""
+    """What composition scores are compared with: rotation or gaussian."""
     most_senders: int = 24
     """At most so many, those with the highest previous-token score on the discovery sequences."""
     most_receivers: int = 8
@@ -89,7 +89,12 @@ class Config:
         require(self.rule, "rule", least_score=within(0, 1), times_chance=at_least(0), times_reordered=at_least(0))
         if self.null is Null.UNTRAINED:
             raise ConfigError(
-                "null=untrained needs a second model; step 0 stands beside anyway. Give rotation, gaussian or permuted."
+                "null=untrained needs a second model; step 0 stands beside anyway. Give rotation or gaussian."
+            )
+        if self.null is Null.PERMUTED:
+            raise ConfigError(
+                "null=permuted ranks the few writers of each reader and has no z for least_z to be held against. "
+                "Give rotation or gaussian."
             )
 
 

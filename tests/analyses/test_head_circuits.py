@@ -343,6 +343,7 @@ def test_the_table_holds_every_path_pair_and_estimate(result: Result):
         ({"floor": math.nan}, "floor=nan is not allowed"),
         ({"least_share": 1.5}, "least_share=1.5 is not allowed; give a number from 0 to 1"),
         ({"null": Null.UNTRAINED}, "null=untrained needs a second model"),
+        ({"null": Null.PERMUTED}, "null=permuted ranks the few writers"),
         ({"rule": RoleRule(times_chance=-1.0)}, "rule.times_chance=-1.0 is not allowed"),
     ],
 )
