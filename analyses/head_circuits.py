@@ -59,8 +59,9 @@ def run(subject: Lab, config: Config, *, progress: Progress | None = None) -> Re
 
 
 def table(result: Result) -> pd.DataFrame:
-    """One row for each sender, path and metric; then for each pair of heads and input; then for each patched place."""
-    return pd.DataFrame([*_path_rows(result), *_weight_rows(result), *_estimate_rows(result)])
+    """One row for each sender, path and metric; for each pair of heads and input; for each patched place, and kind."""
+    rows = [*_path_rows(result), *_weight_rows(result), *_estimate_rows(result), *_agreement_rows(result)]
+    return pd.DataFrame(rows)
 
 
 def figure(result: Result) -> Any:
@@ -123,6 +124,20 @@ def _estimate_rows(result: Result) -> Iterator[dict[str, Any]]:
                     "method": each.method.value, "direction": each.direction.value,
                     "value": float(each.true[row, index]), "estimate": float(each.estimate[row, index]),
                 }  # fmt: skip
+
+
+def _agreement_rows(result: Result) -> Iterator[dict[str, Any]]:
+    """How well the estimates of each kind of place stand in for the true effects; the value is Spearman's."""
+    for each in result.estimates:
+        found = each.agreement
+        start = result.at_step_zero
+        first = None if start is None else start.estimated(each.place, each.method, each.direction).agreement
+        yield {
+            "what": "agreement", "metric": COPY_LOGIT, "way": each.place, "method": each.method.value,
+            "direction": each.direction.value, "value": found.spearman, "pearson": found.pearson,
+            "same_sign": found.same_sign, "overlooked": len(found.missed), "top": found.top, "n": found.n,
+            "step_0": None if first is None else first.spearman,
+        }  # fmt: skip
 
 
 if __name__ == "__main__":

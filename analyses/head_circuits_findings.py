@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from analyses.head_circuits_result import COPY_LOSS, PATHS, Corruption, Measured, Paths, Result, Weights
+from analyses.head_circuits_result import COPY_LOSS, PATHS, Corruption, Estimated, Measured, Paths, Result, Weights
 from analyses.registry import Finding
 from interp.attribution_patching import Method
 from interp.patching import Direction
@@ -297,7 +297,7 @@ def _range(values: torch.Tensor) -> str:
 
 
 def _estimates(result: Result) -> Finding:
-    """How well attribution patching stands in for true patching, in either direction."""
+    """Whether attribution patching stands in for true patching of heads' outputs; other places are in the table."""
     of_heads = {each: result.estimated("z", Method.LINEAR, each).agreement for each in Direction}
     agrees = [each.value for each, agreement in of_heads.items() if agreement.spearman >= _AGREES]
     found: bool | None = True if len(agrees) == len(of_heads) else None if agrees else False
@@ -309,22 +309,36 @@ def _estimates(result: Result) -> Finding:
     if not copies(result):
         found = copies(result)
         opening = "Whether attribution patching can be relied on is not said, as there is no copying shown"
-    said = "; ".join(f"{each.value}, {_agreements(result, each)}" for each in Direction)
-    start = None if result.at_step_zero is None else _agreements(result.at_step_zero, Direction.NOISING, "z")
+    start = None if result.at_step_zero is None else _of_outputs(result.at_step_zero)
     first = result.estimates[0]
     layers = "one layer" if len(first.layers) == 1 else f"{len(first.layers)} layers"
     rests = f"{first.agreement.n} heads of {layers}, on the logit of the right token"
     sentence = (
-        f"{opening} (Spearman of at least {_AGREES:g}): {said} ({_at_start(result, start)}; {rests}; {_where(result)})."
+        f"{opening}: Spearman for what they write is {_of_outputs(result)}, where {_AGREES:g} is asked for"
+        f"{_least(result)} ({_at_start(result, start)}; {rests}; {_where(result)})."
     )
     return Finding(sentence=sentence, found=found)
 
 
-def _agreements(measured: Measured, direction: Direction, *places: str) -> str:
-    """Rank correlations in one direction, and which of the largest effects are overlooked."""
-    here = [each for each in measured.estimates if each.direction is direction and each.place in (places or each.place)]
-    return ", ".join(
-        f"{each.place}{' with the QK fix' if each.method is Method.QK_FIX else ''} {number(each.agreement.spearman)} "
-        f"({len(each.agreement.missed)} of the {each.agreement.top} largest overlooked)"
-        for each in here
+def _of_outputs(measured: Measured) -> str:
+    """The rank correlation at z, in either direction."""
+    return " and ".join(
+        f"{number(measured.estimated('z', Method.LINEAR, each).agreement.spearman)} {each.value}" for each in Direction
     )
+
+
+def _least(result: Result) -> str:
+    """The place whose order is told worst, and what is overlooked there."""
+    known = [each for each in result.estimates if not math.isnan(each.agreement.spearman)]
+    if not known:
+        return ""
+    worst = min(known, key=lambda each: each.agreement.spearman)
+    agreement = worst.agreement
+    return (
+        f"; worst is {_place(worst)} {worst.direction.value}, {number(agreement.spearman)}, with "
+        f"{len(agreement.missed)} of the {agreement.top} largest effects overlooked"
+    )
+
+
+def _place(each: Estimated) -> str:
+    return f"{each.place} with the QK fix" if each.method is Method.QK_FIX else each.place
