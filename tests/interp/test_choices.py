@@ -48,6 +48,7 @@ from interp.component_composition import component_composition
 from interp.composition import Composition, Null, Pair, composition
 from interp.composition_algebra import Kind as Reads
 from interp.composition_algebra import Over, Plan, layers_of, readers_of, scores_between, writers_of
+from interp.composition_plan import planned
 from interp.detector import ErrorMeasure, HeadPattern, detect_heads, match_heads, overlap, similarity, wanted_pattern
 from interp.effects import AblationEffect, ablate
 from interp.folding import folded_heads
@@ -430,6 +431,7 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         lambda given, _: component_composition(gpt(), "L0H1", over=given, offsets=1).scores[:, :, 1:],
     ),
     "interp.composition.composition": (Null, lambda given, _: null_of(given)),
+    "interp.composition_plan.planned": (Over, lambda given, _: repr(planned(gpt(), "k", given, 1, None).over)),
     "interp.composition_algebra.Plan.over": (Over, lambda given, _: repr(plan(given).over)),
     "interp.composition_algebra.readers_of": (Reads, lambda given, _: read_by(given)),
     "interp.composition_algebra.scores_between": (Over, lambda given, _: scored(given)),
@@ -453,7 +455,8 @@ def members(name: str) -> list[StrEnum]:
     elsewhere = {Kind.MATCH, Kind.LATER, Kind.PREFIX_MATCHING, Kind.POSITIONAL, Kind.COPYING}
     absent = elsewhere if name.startswith(("analyses.attention_result.", "analyses.attention_items.")) else set()
     absent |= set(Kind) - set(WORDS) if name.startswith("analyses.attention_items.") else set()
-    absent |= {Null.UNTRAINED} if name == "analyses.head_circuits_result.Config.null" else set()  # needs a second model
+    of_z = name == "analyses.head_circuits_result.Config.null"  # which these have not, or from a second model alone
+    absent |= {Null.UNTRAINED, Null.PERMUTED} if of_z else set()
     return [member for member in CASES[name][0] if member not in absent]
 
 
