@@ -46,8 +46,8 @@ def drawn(result: Result) -> alt.ConcatChart:
 
 def _row(result: Result, task: TaskResult, index: int) -> dict[str, Any]:
     here, untrained = task.here, task.untrained
-    score, control = result.interval(here.score[index]), result.interval(here.control[index])
-    selectivity = result.interval(here.selectivity[index])
+    score, seed = result.interval(here.score[index]), result.config.seed
+    control, selectivity = here.control_at(index, seed), here.selectivity_at(index, seed)
     row: dict[str, Any] = {
         "task": task.name,
         "site": result.sites[index],
@@ -57,6 +57,8 @@ def _row(result: Result, task: TaskResult, index: int) -> dict[str, Any]:
         "majority": float(task.majority.mean()),
         "token table": float(task.by_token.mean()),
         "control": control.mean,
+        "control low": control.low,
+        "control high": control.high,
         "selectivity": selectivity.mean,
         "selectivity low": selectivity.low,
         "selectivity high": selectivity.high,

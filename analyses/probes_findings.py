@@ -108,19 +108,18 @@ def _why_none(result: Result) -> str:
 
 def _control(result: Result, task: TaskResult, best: int) -> str:
     """What the probe can learn by memory alone, and what that leaves of its score."""
-    control = result.interval(task.here.control[best])
-    selectivity = result.interval(task.here.selectivity[best])
+    seed = result.config.seed
+    control, selectivity = task.here.control_at(best, seed), task.here.selectivity_at(best, seed)
     tables = task.here.controls[:, best].mean(1)
-    if selectivity.low > 0:
-        says = "more than the probe could memorise that way"
-    elif selectivity.high < 0:
-        says = "the probe memorises such labels better than it reads this one"
-    else:
-        says = "no different from what the probe could memorise that way"
+    says = {
+        True: "more than the probe could memorise that way, by any of the tables",
+        False: "the probe memorises such labels better, by any of the tables, than it reads this one",
+        None: "no different from what the probe could memorise that way",
+    }[task.here.above_memory(best, seed)]
+    spread = f"{len(tables)} tables, from {number(float(tables.min()))} to {number(float(tables.max()))}"
     return (
-        f"Control: a random label for every {task.types} is learned to {with_interval(control)} (mean of {len(tables)} "
-        f"tables, from {number(float(tables.min()))} to {number(float(tables.max()))}), so selectivity is "
-        f"{with_interval(selectivity)}: {says}."
+        f"Control: a random label for every {task.types} is learned to {with_interval(control)} (over {spread}, and "
+        f"over {result.units}), so selectivity is {with_interval(selectivity)}: {says}."
     )
 
 

@@ -3,9 +3,10 @@
 The control task (Hewitt and Liang 2019, arXiv 1909.03368) gives every type (every token, or every position)
 one random label for good, drawn from the labels of the training part. It can only be learned by memory, so what a probe
 scores on it says how much of its score could be memory: selectivity is the score minus the control's. One such table
-may be easy by luck (where one label is common, most tokens get it), so there are several, and their mean is taken.
+may be easy by luck (where one label is common, most tokens get it), so there are several, their mean is taken, and how
+much they differ is part of its interval.
 
-Two baselines need no probe: the commonest label of the training part, and the commonest label of each token there,
+Two guesses need no probe: the commonest label of the training part, and the commonest label of each token there,
 which is all that the token alone can tell.
 """
 
@@ -27,8 +28,8 @@ from model.errors import InputError
 if TYPE_CHECKING:
     from model.lab import Lab
 
-N_CONTROLS = 3
-"""Tables of random labels."""
+N_CONTROLS = 19
+"""Tables of random labels: a label that is one more comes out above all of them in one case of twenty."""
 _ALIKE = 0.25
 """Share of the test units that may have too few labelled positions, and are left out."""
 

@@ -2,15 +2,19 @@
 
 A probe is a logistic regression (classes, scored by accuracy) or a ridge regression (numbers, scored by R^2) on what a
 place held, standardised by its training part alone; its regularisation is chosen on validation documents, and its
-score comes from documents that neither the model nor the probe was trained on. Beside it stand the commonest label, the
+score comes from documents that the probe was not trained on, and that the run held out (what an imported model was
+trained on is not known). Beside it stand the commonest label, the
 commonest label of each token, the same probe on the embedding (both: what the token alone tells), a control task with
 its selectivity (Hewitt and Liang 2019; see `interp.probe_draws`), and, where a caller asks, the same probe of step 0.
 
     found = probe(lab, "previous-token", sites=["resid_post", "L0H3"])
     found.score("resid_post 0")        # an Interval over held-out documents
 
-A score says what can be decoded, never that the model uses it. Cost: one forward pass over the windows, and per site
-and task sixteen fits of scikit-learn, which is imported when the first one is made.
+A score says what can be decoded, never that the model uses it. Its interval is over test units. That of the control
+and of selectivity is over the random tables as well, which can differ more than units do; what one table would score
+is another thing, and `Reading.above_memory` says it. Of the nineteen tables three choose their regularisation, the
+others take the middle of the three. Cost: one forward pass over the windows, and per site and task 32 fits of
+scikit-learn, which is imported when the first one is made.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from interp.probe_draws import Draw, draw, with_places
 from interp.probe_features import EMBED, ProbeSite, probe_sites, stream_features
 from interp.probe_labels import LabelFunction, Task, get_task
 from interp.probe_text import Amounts, Part, ProbeText, probe_text
-from interp.stats import Interval, bootstrap_mean
+from interp.stats import Interval, bootstrap_crossed, bootstrap_mean
 from model.errors import UnknownSiteError, closest
 
 if TYPE_CHECKING:
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 
 STRENGTHS = (0.003, 0.03, 0.3, 3.0)
 """Values of C, the inverse of the L2 penalty's strength (ridge: alpha = 1/C), strongest penalty first."""
+N_CHOOSING = 3
+"""Control tables that choose their regularisation; the others are fitted at the middle of these choices."""
 MAX_ITERATIONS = 500
 LONGEST = 256
 """Longest window that is fed, in tokens."""
@@ -71,8 +77,8 @@ class Reading:
     """The C that was chosen."""
     converged: Bool[Tensor, " site"]
     controls: Float[Tensor, "control site unit"]
-    """The same probe, trained and tested on each table of the control task, each with a choice of regularisation of its
-    own; no table where controls were not asked for."""
+    """The same probe, trained and tested on each table of the control task; no table where controls were not asked
+    for."""
     controls_converged: Bool[Tensor, "control site"]
 
     @property
@@ -84,6 +90,26 @@ class Reading:
     def selectivity(self) -> Float[Tensor, "site unit"]:
         """Score minus the control's."""
         return self.score - self.control
+
+    def control_at(self, site: int, seed: int) -> Interval:
+        """The control's score at a site, its interval over tables and test units."""
+        return bootstrap_crossed(self.controls[:, site], seed=seed)
+
+    def selectivity_at(self, site: int, seed: int) -> Interval:
+        """Score minus the control's, paired by unit, its interval over tables and test units."""
+        return bootstrap_crossed(self.score[site] - self.controls[:, site], seed=seed)
+
+    def above_memory(self, site: int, seed: int) -> bool | None:
+        """Whether a site's score is surely above what memory gives, surely below it (False), or neither (None).
+
+        Surely: the whole interval of selectivity, and every table. A label that is itself such a table comes out above
+        (below) nineteen others in one case of twenty.
+        """
+        score, tables = self.score[site].mean(), self.controls[:, site].mean(1)
+        selectivity = self.selectivity_at(site, seed)
+        if selectivity.low > 0 and bool((score > tables).all()):
+            return True
+        return False if selectivity.high < 0 and bool((score < tables).all()) else None
 
     @property
     def best(self) -> int:
@@ -107,13 +133,12 @@ class Probed:
         return bootstrap_mean(self.reading.score[self._index(site)], seed=self.seed)
 
     def control(self, site: str) -> Interval:
-        """The control task's score there."""
-        return bootstrap_mean(self.reading.control[self._index(site)], seed=self.seed)
+        """The control task's score there, with its interval over random tables and test units."""
+        return self.reading.control_at(self._index(site), self.seed)
 
     def selectivity(self, site: str) -> Interval:
-        """Score minus the control's, paired by unit."""
-        at = self._index(site)
-        return bootstrap_mean(self.reading.selectivity[at], seed=self.seed)
+        """Score minus the control's, paired by unit, with its interval over random tables and test units."""
+        return self.reading.selectivity_at(self._index(site), self.seed)
 
     def _index(self, site: str) -> int:
         if site not in self.sites:
@@ -165,12 +190,21 @@ def read_probes(
             counted(done, len(sites))
         for found, each in zip(fits, draws, strict=True):
             here = features[each.place]
-            asked = [each.label, *(each.controls if controls else ())]
-            found.append([fit_probe(here, each, labels) for labels in asked])
+            found.append([fit_probe(here, each, each.label), *(fit_controls(here, each) if controls else ())])
     return tuple(_reading(found) for found in fits)
 
 
-def fit_probe(features: Float[Tensor, "sample feature"], drawn: Draw, labels: Tensor) -> Fit:
+def fit_controls(features: Float[Tensor, "sample feature"], drawn: Draw) -> list[Fit]:
+    """The same probe on each table of the control task: the first choose their regularisation, the others share it."""
+    choosing = [fit_probe(features, drawn, labels) for labels in drawn.controls[:N_CHOOSING]]
+    middle = sorted(each.strength for each in choosing)[len(choosing) // 2]
+    others = [fit_probe(features, drawn, labels, strengths=(middle,)) for labels in drawn.controls[N_CHOOSING:]]
+    return choosing + others
+
+
+def fit_probe(
+    features: Float[Tensor, "sample feature"], drawn: Draw, labels: Tensor, *, strengths: Sequence[float] = STRENGTHS
+) -> Fit:
     """One probe for `labels` (the draw's own, or its control) on the features of the draw's samples."""
     x = {part: drawn.of(part, features).double() for part in Part}
     mean, std = x[Part.TRAIN].mean(0), x[Part.TRAIN].std(0, correction=0)
@@ -179,7 +213,7 @@ def fit_probe(features: Float[Tensor, "sample feature"], drawn: Draw, labels: Te
     target = {part: drawn.of(part, labels).numpy() for part in Part}
     best: Fit | None = None
     predict = _ridge if drawn.is_number else _logistic
-    for strength, converged, model in predict(scaled[Part.TRAIN], target[Part.TRAIN]):
+    for strength, converged, model in predict(scaled[Part.TRAIN], target[Part.TRAIN], strengths):
         validation = _score(model(scaled[Part.VALIDATION]), target[Part.VALIDATION], drawn)
         if best is None or validation > best.validation:
             predicted = torch.from_numpy(model(scaled[Part.TEST]))
@@ -194,15 +228,15 @@ _Fitted = tuple[float, bool, Callable[[np.ndarray], np.ndarray]]
 """C, whether the solver converged, and the probe as a function of features."""
 
 
-def _logistic(x: np.ndarray, y: np.ndarray) -> list[_Fitted]:
+def _logistic(x: np.ndarray, y: np.ndarray, strengths: Sequence[float]) -> list[_Fitted]:
     """Multinomial logistic regression at every strength, each begun where the stronger penalty ended."""
     if len(np.unique(y)) < 2:
-        return [(STRENGTHS[0], True, lambda other: np.full(len(other), y[0]))]
+        return [(strengths[0], True, lambda other: np.full(len(other), y[0]))]
     from sklearn.linear_model import LogisticRegression
 
     fitted: list[_Fitted] = []
     model = LogisticRegression(max_iter=MAX_ITERATIONS, warm_start=True)
-    for strength in STRENGTHS:
+    for strength in strengths:
         converged = _fit(model.set_params(C=strength), x, y)
         weights, offsets, classes = (np.array(part) for part in (model.coef_, model.intercept_, model.classes_))
         fitted.append((strength, converged, lambda other, w=weights, b=offsets, c=classes: _largest(other, w, b, c)))
@@ -215,10 +249,10 @@ def _largest(x: np.ndarray, weights: np.ndarray, offsets: np.ndarray, classes: n
     return classes[(logits[:, 0] > 0).astype(int) if logits.shape[1] == 1 else logits.argmax(1)]
 
 
-def _ridge(x: np.ndarray, y: np.ndarray) -> list[_Fitted]:
+def _ridge(x: np.ndarray, y: np.ndarray, strengths: Sequence[float]) -> list[_Fitted]:
     from sklearn.linear_model import Ridge
 
-    return [(strength, True, Ridge(alpha=1 / strength).fit(x, y).predict) for strength in STRENGTHS]
+    return [(strength, True, Ridge(alpha=1 / strength).fit(x, y).predict) for strength in strengths]
 
 
 def _fit(model: Any, x: np.ndarray, y: np.ndarray) -> bool:

@@ -62,7 +62,8 @@ def test_a_label_that_can_be_learned_by_heart_is_said_to_be(result: Result) -> N
     for task, said in zip(result.tasks, probes.findings(result), strict=True):
         assert float(task.here.control[1].mean()) > 0.97
         assert f"a random label for every {task.types} is learned to" in said.sentence
-        assert "(mean of 3 tables, from" in said.sentence
+        assert "(over 19 tables, from" in said.sentence
+        assert ", and over held-out documents), so selectivity is" in said.sentence
     assert "no different from what the probe could memorise that way" in probes.findings(result)[0].sentence
 
 

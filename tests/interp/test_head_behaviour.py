@@ -234,6 +234,7 @@ def test_examples_have_the_rank_they_claim(make_gpt, n_sample: int) -> None:
         assert torch.equal(tenths, torch.arange(10.0).expand_as(tenths))
     top = top_examples(stream, windows)
     torch.testing.assert_close(top.value, values.topk(8).values)
+    torch.testing.assert_close(top.rank, less.gather(-1, values.topk(8).indices).float())
     starts, lengths = torch.from_numpy(windows.starts), torch.from_numpy(windows.lengths)
     ends = starts[torch.searchsorted(starts, top.start)] + lengths[torch.searchsorted(starts, top.start)]
     assert torch.isin(top.start, starts).all()
