@@ -27,7 +27,7 @@ class Config:
     tasks: tuple[str, ...] = tuple(TASKS)
     """Of position, previous-token, bracket-depth, indentation-depth."""
     sites: tuple[str, ...] = SITES
-    """Hook names, short names for all layers (resid_post, z), or heads (L0H3); the embedding comes in addition."""
+    """Hook names, short names for all layers (resid_post, z), or places (L0H3, L0.ffn); the embedding is added."""
     n_train: int = 3000
     """Positions a probe is fitted on, about: as many of each document."""
     n_validation: int = 1000

@@ -1,14 +1,14 @@
 """The features of a probe: what a place held at chosen positions, streamed with bounded memory.
 
-A place is named by its hook (`blocks.0.hook_resid_post`), by its short name for every layer (`resid_post`, `z`), or as
-one head (`L0H3`: its z). Axes beyond batch and position are laid out as one vector. Only chosen positions are kept, and
-of many places only as many at a time as fit; more places take more forward passes, not more memory.
+A place is named by its hook (`blocks.0.hook_resid_post`), by its short name for every layer (`resid_post`, `z`), or in
+the grammar of `interp.places`: a head (`L0H3`: its z), a memory (`L0M37`: its coefficient) or a sublayer (`L0.attn`,
+`L0.ffn`: what it adds to the stream). Axes beyond batch and position are laid out as one vector. Only chosen positions
+are kept, and of many places only as many at a time as fit; more places take more forward passes, not more memory.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,8 +17,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.places import Place, PlaceKind, parse_place, resolve_places
 from interp.requirements import require_deterministic
-from model.errors import UnknownSiteError, closest
+from model.errors import InputError, UnknownSiteError, closest
 from model.sites import Site, Tap, site_named, sites
 
 if TYPE_CHECKING:
@@ -31,41 +32,42 @@ _KEPT = 64_000_000
 """Largest number of features kept at once, 256 MB."""
 _PASSED = 16_000_000
 """Largest number of activations that one batch caches."""
-_HEAD = re.compile(r"L(\d+)H(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeSite:
-    """A place to probe: a hook, or one head of it."""
+    """A place to probe: a hook, or one head or memory of it."""
 
     site: Site
-    head: int | None = None
+    index: int | None = None
+    """Which head or memory; None for all that the hook holds."""
 
     @property
     def label(self) -> str:
-        """Its name in tables and figures: `embed`, `resid_post 0`, `z 1`, `L1H3`.
+        """Its name in tables and figures: `embed`, `resid_post 0`, `z 1`, `L1H3`, `L1M37`.
 
         >>> ProbeSite(Tap.RESID_POST.at(0)).label, ProbeSite(Tap.Z.at(1), 3).label
         ('resid_post 0', 'L1H3')
         """
-        if self.head is not None:
-            return f"L{self.site.layer}H{self.head}"
+        if self.index is not None:
+            return f"L{self.site.layer}{'M' if self.site.tap is Tap.MLP_POST else 'H'}{self.index}"
         short = _short(self.site.tap)
         return short if self.site.layer is None else f"{short} {self.site.layer}"
 
     def of(self, activation: Float[Tensor, " sample *axes"]) -> Float[Tensor, "sample feature"]:
         """The features of samples, from the hook's activation at them."""
-        kept = activation if self.head is None else activation[:, self.head]
+        kept = activation if self.index is None else activation[:, self.index, None]
         return kept.flatten(1).float()
 
 
-def probe_sites(config: GPTConfig, wanted: Sequence[str]) -> tuple[ProbeSite, ...]:
-    """The places that are meant, in forward order; the embedding is always the first of them."""
+def probe_sites(config: GPTConfig, wanted: str | Sequence[str]) -> tuple[ProbeSite, ...]:
+    """The places meant by one name or several, in forward order; the embedding is always the first of them."""
     known = sites(config)
     order = list(known)
-    found = {ProbeSite(Tap.EMBED.at()), *(place for name in wanted for place in _named(name, known, config))}
+    names = [wanted] if isinstance(wanted, str) else wanted
+    found = {ProbeSite(Tap.EMBED.at()), *(place for name in names for place in _named(name, known, config))}
     return tuple(
-        sorted(found, key=lambda place: (order.index(str(place.site)), -1 if place.head is None else place.head))
+        sorted(found, key=lambda place: (order.index(str(place.site)), -1 if place.index is None else place.index))
     )
 
 
@@ -140,28 +142,36 @@ def _widths(gpt: GPT, wanted: Sequence[ProbeSite]) -> dict[ProbeSite, int]:
 
 
 def _named(name: str, known: dict[str, Site], config: GPTConfig) -> list[ProbeSite]:
-    """What one entry means: a head, a hook, or a short name in every layer that has it."""
-    head = _HEAD.fullmatch(name)
-    if head is not None:
-        return [_head(name, int(head[1]), int(head[2]), config)]
+    """What one entry means: a hook, a short name in every layer that has it, or a place of the model."""
     if name in known:
         return [_readable(known[name])]
     short = [site for site in known.values() if _short(site.tap) == name]
-    if not short:
-        raise UnknownSiteError(
-            f'This model has nothing called "{name}" to probe.{closest(name, [*known, *map(_short, Tap)])} Give a hook '
-            "name (blocks.0.hook_resid_post), a short name for all layers (resid_post, z), or a head (L0H3)."
-        )
-    return [_readable(site) for site in short]
+    if short:
+        return [_readable(site) for site in short]
+    if _is_place(name):
+        return [_of_place(place) for place in resolve_places(name, config)]
+    raise UnknownSiteError(
+        f'This model has nothing called "{name}" to probe.{closest(name, [*known, *map(_short, Tap)])} Give a hook '
+        "name (blocks.0.hook_resid_post), a short name for all layers (resid_post, z), or a place (L0H3, L0.ffn)."
+    )
 
 
-def _head(name: str, layer: int, head: int, config: GPTConfig) -> ProbeSite:
-    if layer >= config.n_layers or head >= config.n_heads:
-        raise UnknownSiteError(
-            f"There is no head {name}: layers run from 0 to {config.n_layers - 1}, heads from 0 to "
-            f"{config.n_heads - 1}."
-        )
-    return ProbeSite(Tap.Z.at(layer), head)
+def _is_place(name: str) -> bool:
+    try:
+        parse_place(name)
+    except InputError:
+        return False
+    return True
+
+
+def _of_place(place: Place) -> ProbeSite:
+    taps = {
+        PlaceKind.HEAD: Tap.Z,
+        PlaceKind.MEMORY: Tap.MLP_POST,
+        PlaceKind.ATTENTION: Tap.ATTN_OUT,
+        PlaceKind.FFN: Tap.MLP_OUT,
+    }
+    return ProbeSite(taps[place.kind].at(place.layer), place.index)
 
 
 def _readable(site: Site) -> ProbeSite:

@@ -151,7 +151,7 @@ class Probed:
 def probe(
     lab: Lab,
     task: Task | str | LabelFunction,
-    sites: Sequence[str] = SITES,
+    sites: str | Sequence[str] = SITES,
     *,
     amounts: Amounts | None = None,
     longest: int = LONGEST,
@@ -159,8 +159,8 @@ def probe(
 ) -> Probed:
     """Probe sites of one checkpoint for a task: by name, or given as `labels(tokens, lab)`.
 
-    Sites are hook names, short names for all layers (`resid_post`, `z`), or heads (`L0H3`); the embedding is always
-    among them.
+    Sites are hook names, short names for all layers (`resid_post`, `z`), or places (`L0H3`, `L0M37`, `L0.ffn`), one or
+    several; the embedding is always among them.
     """
     amounts = amounts or Amounts()
     if not isinstance(task, Task):

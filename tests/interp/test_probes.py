@@ -17,7 +17,7 @@ from interp.probe_features import probe_sites, stream_features
 from interp.probe_labels import Task, Types, get_task
 from interp.probe_text import Amounts, Part, probe_text
 from interp.probes import Reading, fit_probe, probe
-from model.errors import InputError, UnknownSiteError
+from model.errors import InputError, UnknownNameError, UnknownSiteError
 from model.lab import Lab
 from model.sites import sites
 from model.tokenizer import ByteTokenizer
@@ -251,7 +251,7 @@ def test_features_are_those_of_a_run_with_cache_however_many_passes_they_take(
     assert passes == [(index, len(wanted)) for index in range(len(wanted))]
     for place in wanted:
         held = cache[str(place.site)][places[:, 0], places[:, 1]]
-        expected = (held if place.head is None else held[:, place.head]).flatten(1)
+        expected = (held if place.index is None else held[:, place.index]).flatten(1)
         torch.testing.assert_close(whole[place], expected)
         torch.testing.assert_close(few[place], expected)
 
@@ -265,13 +265,26 @@ def test_every_place_with_a_position_can_be_probed() -> None:
     assert all(features.isfinite().all() and len(features) == 2 for features in read.values())
 
 
+def test_places_are_those_of_the_one_grammar_and_one_name_is_one_place() -> None:
+    gpt, tokens, places = make_gpt_with(), torch.randint(50, (3, 9)), torch.tensor([[0, 2], [2, 8]])
+    wanted = probe_sites(gpt.config, ["L1M3", "L0H2", "L0.attn", "L1.ffn"])
+    assert [place.label for place in wanted] == ["embed", "L0H2", "attn_out 0", "L1M3", "mlp_out 1"]
+    read = dict(stream_features(gpt, tokens, places, wanted))
+    _, cache = gpt.run_with_cache(tokens)
+    window, position = places.unbind(1)
+    held = [cache["z", 0][..., 2, :], cache["attn_out", 0], cache["post", 1][..., 3:4], cache["mlp_out", 1]]
+    for place, expected in zip(wanted[1:], held, strict=True):
+        torch.testing.assert_close(read[place], expected[window, position])
+    assert [place.label for place in probe_sites(gpt.config, "resid_post")] == ["embed", "resid_post 0", "resid_post 1"]
+
+
 def test_a_probe_agrees_with_a_pipeline_of_scikit_learn(lab: Lab) -> None:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     text = probe_text(lab, AMOUNTS, longest=256, seed=0)
-    (place,) = [each for each in probe_sites(lab.config, ["L0H1"]) if each.head == 1]
+    (place,) = [each for each in probe_sites(lab.config, ["L0H1"]) if each.index == 1]
     places, (drawn,) = with_places([draw(lab, text, get_task("position"), AMOUNTS, 0)], 48)
     ((_, features),) = stream_features(lab.gpt, text.tokens, places, [place])
     own = fit_probe(features[drawn.place], drawn, drawn.label)
@@ -309,12 +322,13 @@ def test_a_seed_gives_the_same_scores_again_and_another_seed_draws_other_positio
     [
         ("blocks.0.attn.hook_pattern", "goes by batch, head, query, key, and a probe reads one vector per position"),
         ("resid_pots", 'nothing called "resid_pots" to probe. Did you mean "resid_post"'),
-        ("L2H0", "no head L2H0: layers run from 0 to 1, heads from 0 to 3"),
-        ("L0H4", "no head L0H4"),
+        ("L2H0", "no L2H0: this model has 2 layers"),
+        ("L0H4", "no L0H4: layer 0 has 4 heads"),
+        ("L0.ffn", "no L0.ffn: this model is attention-only"),
     ],
 )
 def test_a_place_that_cannot_be_probed_is_refused_in_a_sentence(lab: Lab, name: str, sentence: str) -> None:
-    with pytest.raises(UnknownSiteError, match=sentence):
+    with pytest.raises((UnknownSiteError, UnknownNameError), match=sentence):
         probe(lab, "position", [name], amounts=AMOUNTS)
 
 
