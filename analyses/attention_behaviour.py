@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from interp.controls import Head
 from interp.example_rows import ExampleRows, example_rows
 from interp.head_behaviour import HeadBehaviour, behaviour_of
 from interp.head_tokens import TokenList
+from interp.places import Head
 from interp.prefixes import Windows, cut_windows, sampled_windows
 from model.errors import InputError
 

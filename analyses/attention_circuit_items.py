@@ -12,8 +12,7 @@ from analyses.attention_result import Result
 from analyses.attention_stimuli import Stimulus
 from analyses.attention_weights import INPUTS, Weights
 from interp.composition import Pair
-from interp.controls import Head
-from interp.places import head
+from interp.places import Head, head
 from interp.wording import number
 from model.settings import as_enum
 

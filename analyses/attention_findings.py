@@ -25,8 +25,7 @@ from analyses.attention_result import (
 from analyses.attention_verdicts import Standing, Verdict, cause_of, verdicts
 from analyses.attention_words import WORDS
 from analyses.registry import Finding
-from interp.controls import Head
-from interp.places import head
+from interp.places import Head, head
 from interp.wording import nothing_earlier
 
 

@@ -18,9 +18,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.controls import Head
 from interp.harm import Counted, Harms
-from interp.places import head
+from interp.places import Head, head
 from interp.stats import Interval, Intervals, bootstrap_mean, bootstrap_means, holm, sign_flip_ps
 from interp.trials import HELD_OUT_TEXT, Bench, Trial, copy_task, held_out_kind, text_trial
 

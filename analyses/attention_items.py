@@ -7,7 +7,7 @@ from analyses.attention_harms import COPY, TEXT, HarmOn
 from analyses.attention_readings import BY_CONTENT, Kind, Reading
 from analyses.attention_result import Result, reading_for
 from analyses.attention_words import WORDS
-from interp.controls import Head
+from interp.places import Head
 from interp.stats import Interval
 from interp.wording import nats, number
 from model.settings import as_enum

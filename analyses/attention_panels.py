@@ -23,7 +23,7 @@ from analyses.attention_weights import INPUTS
 from analyses.attention_words import WORDS
 from analyses.figures import CATEGORIES, FAINT, QUIET, sequential
 from interp.composition import Pair
-from interp.controls import Head
+from interp.places import Head
 
 MOST_ROWS = 20
 """Heads shown one by one, at most: those with a claim, then those that cost copying most."""

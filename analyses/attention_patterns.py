@@ -43,10 +43,9 @@ from analyses.attention_verdicts import verdicts
 from analyses.attention_weights import read_weights
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file, held_out_file
 from analyses.registry import Finding, Passage, Progress
-from interp.controls import Head
 from interp.patterns import pattern_of
 from interp.periods import trained_periods
-from interp.places import head
+from interp.places import Head, head
 from interp.stimuli import ordinary_ids, repeated_tokens
 from model.errors import CheckpointError, InputError
 from model.lab import Lab

@@ -25,7 +25,7 @@ from analyses.attention_stimuli import Stimulus, decisive
 from analyses.attention_weights import Weights
 from analyses.attention_words import WORDS
 from analyses.config_rules import SEED, at_least, between, require, within
-from interp.controls import Head, every_head
+from interp.places import Head, every_head
 from interp.scores import can_reach
 from model.settings import as_enum
 

@@ -20,8 +20,7 @@ from analyses.attention_items import attention_item, harm_items, text_item
 from analyses.attention_readings import BY_CONTENT, Kind
 from analyses.attention_result import Result, facts, found, reading_for
 from analyses.attention_words import WORDS
-from interp.controls import Head
-from interp.places import head
+from interp.places import Head, head
 from model.settings import as_enum
 
 

@@ -26,12 +26,11 @@ from analyses.head_ablation_figure import draw
 from analyses.head_ablation_findings import sentences
 from analyses.head_ablation_result import INTERVENTIONS, SHOWN, Alone, Config, Result, SetAblation, SingleHeads
 from analyses.registry import Finding, Progress
-from interp.controls import Head, every_head
 from interp.effects import OutcomeEffect, effect_of, effects_on
 from interp.harm import Counted, Harms
 from interp.head_roles import HeadRoles, find_head_roles
 from interp.outcomes import Outcome
-from interp.places import Intervention, Place, head
+from interp.places import Head, Intervention, Place, every_head, head
 from interp.stats import bootstrap_mean, bootstrap_means, holm, sign_flip_ps
 from interp.trials import Bench, Trial, copy_task, text_trial
 from model.lab import Lab

@@ -24,7 +24,6 @@ from analyses.registry import Progress
 from interp.approximation import approximation
 from interp.attribution_patching import OF_HEADS, attribution_patching
 from interp.composition import composition
-from interp.controls import Head
 from interp.head_roles import HeadRoles, find_head_roles
 from interp.metrics import Metric, Sequences, copy_logit, outcome_metric
 from interp.outcomes import copy_outcome, fitting_batch
@@ -32,7 +31,7 @@ from interp.patching import Direction, activation_patching, patch_grid, redrawn_
 from interp.path_patching import path_effects_by
 from interp.path_results import PathEffects
 from interp.paths import Input, feeding_paths
-from interp.places import head
+from interp.places import Head, head
 from interp.recordings import Means, Recording, mean_held, record
 from interp.stats import bootstrap_mean, bootstrap_means, holm, sign_flip_ps
 from interp.trials import CopyTask, copy_task

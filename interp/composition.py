@@ -43,9 +43,8 @@ from torch import Tensor
 from interp import composition_nulls as nulls
 from interp.composition_algebra import Kind, Over, Pairs, all_pairs
 from interp.composition_plan import planned, planned_note
-from interp.controls import every_head
 from interp.folding import folded_heads
-from interp.places import head
+from interp.places import every_head, head
 from model.errors import InputError, UnknownNameError
 from model.settings import as_enum
 

@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.places import Head
 from model.errors import InputError
-
-Head = tuple[int, int]
-"""A head as (layer, head)."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +47,6 @@ class MatchedSets:
     def __len__(self) -> int:
         """How many sets there are."""
         return len(self.sets)
-
-
-def every_head(n_layers: int, n_heads: int) -> list[Head]:
-    """The heads of a model, layer by layer.
-
-    >>> every_head(2, 2)
-    [(0, 0), (0, 1), (1, 0), (1, 1)]
-    """
-    return [(layer, index) for layer in range(n_layers) for index in range(n_heads)]
 
 
 def matched_head_sets(

@@ -26,8 +26,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.controls import Head
 from interp.patterns import pattern_scores
+from interp.places import Head
 from interp.scores import duplicate_targets, even_pattern
 from model.errors import InputError
 from model.settings import as_enum

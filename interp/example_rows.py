@@ -24,8 +24,8 @@ from interp.attention_bases import (
     stream_direction,
     value_bias,
 )
-from interp.controls import every_head
 from interp.head_examples import Examples
+from interp.places import every_head
 from interp.places import head as head_place
 from interp.prefixes import prefix_tokens
 from interp.requirements import require_causal_patterns, require_deterministic

@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.controls import Head
 from interp.patterns import pattern_scores
+from interp.places import Head
 from interp.scores import can_reach, chance, induction_stripe, previous_token
 from interp.stimuli import copy_start, reordered
 

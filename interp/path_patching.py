@@ -36,7 +36,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.controls import Head
 from interp.harm import Counted
 from interp.linear_norms import after_norm
 from interp.metrics import Logits, Metric, Sequences, on_cpu, split_rows
@@ -55,6 +54,7 @@ from interp.paths import (
     require_linear,
     require_reached,
 )
+from interp.places import Head
 from interp.recordings import Means, Recording
 from interp.requirements import require_deterministic
 from model.errors import InputError

@@ -9,9 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.controls import Head
 from interp.paths import FFNs, Scales
-from interp.places import head
+from interp.places import Head, head
 from interp.stats import Interval, Intervals, bootstrap_means, bootstrap_ratios
 from model.errors import UnknownNameError, closest
 from model.settings import as_enum

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from interp.controls import Head
-from interp.places import head
+from interp.places import Head, head
 from model.config import GPTConfig
 from model.errors import InputError, NotAdditiveError
 from model.settings import as_enum

@@ -89,6 +89,9 @@ class Place:
         return self.kind in (PlaceKind.HEAD, PlaceKind.ATTENTION)
 
 
+Head = tuple[int, int]
+"""A head as (layer, head)."""
+
 Places = str | Place | Sequence[str | Place]
 """Places as one text in the grammar, or one by one."""
 
@@ -101,6 +104,15 @@ def head(layer: int, index: int, intervention: Intervention | str | None = None)
     """
     stated = None if intervention is None else parse_intervention(intervention)
     return Place(kind=PlaceKind.HEAD, layer=layer, index=index, intervention=stated)
+
+
+def every_head(n_layers: int, n_heads: int) -> list[Head]:
+    """The heads of a model, layer by layer.
+
+    >>> every_head(2, 2)
+    [(0, 0), (0, 1), (1, 0), (1, 1)]
+    """
+    return [(layer, index) for layer in range(n_layers) for index in range(n_heads)]
 
 
 _PLACE = re.compile(
@@ -185,7 +197,7 @@ def resolve_places(
     return tuple(replace(place, intervention=place.intervention or fallback) for place in given)
 
 
-def named_heads(config: GPTConfig, heads: Places | None) -> list[tuple[int, int]]:
+def named_heads(config: GPTConfig, heads: Places | None) -> list[Head]:
     """(layer, head) of each head that is named, in order; a whole sublayer stands for its heads, None for all.
 
     Raises:
@@ -202,7 +214,7 @@ def named_heads(config: GPTConfig, heads: Places | None) -> list[tuple[int, int]
     return found
 
 
-def named_head(config: GPTConfig, head: str | Place) -> tuple[int, int]:
+def named_head(config: GPTConfig, head: str | Place) -> Head:
     """(layer, head) of the one head that is named."""
     found = named_heads(config, head)
     if len(found) > 1:

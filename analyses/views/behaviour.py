@@ -8,8 +8,8 @@ import altair as alt
 import pandas as pd
 
 from analyses.figures import CATEGORIES, INK, themed
-from interp.controls import Head
 from interp.head_behaviour import HeadBehaviour
+from interp.places import Head
 
 WIDTH = 340
 HEIGHT = 240

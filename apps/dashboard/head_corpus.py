@@ -13,12 +13,12 @@ from analyses.attention_behaviour import Behaviour
 from analyses.views import TokenRow, token_rows_payload, visible
 from analyses.views.payload import Payload
 from apps.dashboard import bases
-from interp.controls import Head
 from interp.example_rows import ExampleRows
 from interp.head_behaviour import HeadBehaviour
 from interp.head_examples import Examples
 from interp.head_tokens import TokenList
 from interp.live import Basis
+from interp.places import Head
 
 LONGEST = 128
 """Tokens of an example that are shown, at most: the last ones."""

@@ -16,7 +16,7 @@ from apps.dashboard import bases, components, data, head_corpus, head_scores, he
 from apps.dashboard.data import Run
 from apps.dashboard.head_corpus import Choice
 from apps.dashboard.state import Selection, head_name
-from interp.controls import Head
+from interp.places import Head
 from model.errors import CheckpointError, InputError
 
 

@@ -14,8 +14,8 @@ from apps.dashboard.data import Run
 from apps.dashboard.head_corpus import HeadExamples, examples_of
 from apps.dashboard.state import Selection
 from interp import live
-from interp.controls import Head
 from interp.live import Basis, Live, LiveText
+from interp.places import Head
 
 if TYPE_CHECKING:
     from analyses.results import SavedResult

@@ -21,7 +21,7 @@ from analyses.attention_verdicts import Standing, Verdict
 from analyses.records import decode, encode, same
 from analyses.registry import Passage
 from analyses.study import load_result, run_study
-from interp.controls import Head
+from interp.places import Head
 from model import GPT
 from model.lab import Lab, open_run
 from tests import planted
