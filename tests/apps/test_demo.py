@@ -21,15 +21,14 @@ from model.settings import with_settings
 from model.training.config import RunConfig
 from model.training.loop import Interrupted
 
-PROBED = ("tasks=previous-token", "sites=resid_post", "n_train=200", "n_validation=60", "n_test=100")
+ATTENDED = ("n_sequences=2", "n_text=2", "n_resamples=100", "n_tokens=1024", "max_ablated=2")
+PROBED = ("tasks=previous-token", "sites=resid_post", "n_train=100", "n_validation=30", "n_test=50")
 
 QUESTIONS = (
-    Question(
-        study="attention-patterns", settings=("n_sequences=4", "n_text=4", "n_resamples=100"), also_untrained=True
-    ),
+    Question(study="attention-patterns", settings=ATTENDED, also_untrained=True),
     Question(study="head-ablation", settings=("n_sequences=4", "n_controls=2"), also_untrained=True),
-    Question(study="head-circuits", settings=("n_sequences=4", "most_patched=4")),
-    Question(study="ffn-memories"),
+    Question(study="head-circuits", settings=("n_sequences=2", "most_patched=1", "most_offsets=2")),
+    Question(study="ffn-memories", settings=("n_tokens=2048", "n_permutations=20")),
     Question(study="gradient-flow", settings=("initialization=false", "n_sequences=4", "n_groups=2"), beside_twin=True),
     Question(study="probes", settings=PROBED),
 )
@@ -89,17 +88,14 @@ def test_it_leaves_a_report_of_one_file(finished: Path) -> None:
     assert text.count("The same, before training (step 0)") == 2
 
 
-def test_a_second_call_reuses_what_is_complete(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_call_reuses_what_is_complete_and_says_what_was_found(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = _files_but_the_report(finished.parent)
-    run(finished)
+    results = run(finished)
     said = capsys.readouterr().out
     assert "is there already" in said
     assert _files_but_the_report(finished.parent) == before
-
-
-def test_it_says_what_it_found_and_how_to_look_further(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results = run(finished)
-    said = capsys.readouterr().out
     for answered in answers(results).values():
         assert all(finding.sentence in said for finding in answered.findings())
         if answered.first is not None:
