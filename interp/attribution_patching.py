@@ -34,7 +34,7 @@ from interp.patching import Direction, Others, require_pairs
 from interp.paths import Input, require_edges
 from interp.requirements import require_deterministic
 from model.config import Positions
-from model.errors import InputError
+from model.errors import InputError, UndefinedError
 from model.settings import as_enum
 from model.sites import Tap
 
@@ -189,7 +189,8 @@ def edge_attribution(
     """
     require_edges(gpt.config)
     if gpt.config.n_layers == 1:
-        raise InputError("a model of one layer has no later head that could read an earlier one; there is no edge.")
+        said = "a model of one layer has no later head that could read an earlier one; there is no edge."
+        raise UndefinedError(said, setting="n_layers=1")
     require_pairs(gpt, clean, corrupted)
     require_deterministic(gpt)
     layers = range(gpt.config.n_layers)
