@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.linear_norms import after_norm, before_norm
-from interp.outcomes import Outcome, fitting_batch
+from interp.outcomes import Outcome, Tokens, fitting_batch
 from interp.places import head
 from interp.requirements import require_deterministic, require_next_token, targets_for
 from model.config import FFNKind, GPTConfig
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 Streams = Float[Tensor, "path batch pos d_model"]
 """Parts of the stream, each the sum of some paths."""
 
-Tokens = Int[Tensor, "batch pos"]
 Mask = Bool[Tensor, "batch pos"]
 
 DIRECT = "direct"

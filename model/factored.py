@@ -2,9 +2,9 @@
 
 W_Q W_K^T and W_V W_O are [d_model, d_model] of rank d_head at most. Everything asked of them here (norms, eigenvalues,
 singular values, products) is computed from the factors, through matrices no larger than d_head x d_head; `.AB` alone
-forms the product. Names are those of TransformerLens's FactoredMatrix, with three differences: `svd()` gives Vh, as
+forms the product. Names are those of TransformerLens's FactoredMatrix, with four differences: `svd()` gives Vh, as
 torch.linalg.svd does, and `.V` its transpose; a single row or column is not cut out of a product; multiplying never
-forms one.
+forms one; and a number scales it by `*` alone, so that -M is written M * -1.
 """
 
 from __future__ import annotations
