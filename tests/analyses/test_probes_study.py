@@ -38,7 +38,7 @@ def result(lab: Lab) -> Result:
 
 @pytest.fixture(scope="module")
 def random_result(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    asked = Config(n_train=400, n_validation=150, n_test=400, sites=("resid_post",))
+    asked = Config(n_train=250, n_validation=100, n_test=300, sites=("resid_post",))
     return probes.run(code_lab(tmp_path_factory.mktemp("random")), asked)
 
 
