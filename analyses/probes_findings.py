@@ -114,7 +114,7 @@ def _control(result: Result, task: TaskResult, best: int) -> str:
     says = {
         True: "more than the probe could memorise that way, by any of the tables",
         False: "the probe memorises such labels better, by any of the tables, than it reads this one",
-        None: "no different from what the probe could memorise that way",
+        None: "cannot be told from what the probe could memorise that way",
     }[task.here.above_memory(best, seed)]
     spread = f"{len(tables)} tables, from {number(float(tables.min()))} to {number(float(tables.max()))}"
     return (
