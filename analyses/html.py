@@ -30,7 +30,7 @@ def inline(text: str) -> str:
 
 
 def findings_list(findings: Iterable[Finding]) -> str:
-    """Sentences, each marked as found, not found or not measured; the mark is a word, not only a colour."""
+    """Sentences, each marked as found, not found or not to be told; the mark is a word, not only a colour."""
     kinds = {True: "found", False: "denied", None: "unknown"}
     items = [f'<li class="{kinds[each.found]}">{escape(each.sentence, quote=False)}</li>' for each in findings]
     return f'<ul class="findings">\n{"".join(items)}\n</ul>' if items else "<p>This study reports no findings.</p>"

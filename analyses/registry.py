@@ -47,7 +47,10 @@ class Finding:
     """Names n, seed, step, the interval and the control; where the effect is absent it says so."""
 
     found: bool | None
-    """Whether it affirms the effect (True) or denies it (False); None where nothing was measured that could."""
+    """Whether it affirms the effect (True) or denies it (False).
+
+    None where that cannot be told: nothing was measured that could say it, or what was measured leaves it open.
+    """
 
     of_run: bool = True
     """Whether it is about the run; False for laws of models drawn for the study, which hold whatever the run is."""

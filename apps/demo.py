@@ -145,7 +145,7 @@ def answered(study: str, spec: str, settings: Sequence[str], device: str, watche
     return run_study(study, spec, settings, device=device, progress=watcher.on_progress).path
 
 
-WORDS = {True: "found    ", False: "not found", None: "not known"}
+WORDS = {True: "found         ", False: "not found     ", None: "cannot be told"}
 """How a sentence is marked."""
 
 
@@ -154,5 +154,5 @@ def _tell(results: Sequence[SavedResult]) -> None:
     for study, said in answers(results).items():
         say(f"\n{get_study(study).question}")
         for finding in said.findings():
-            word = WORDS[finding.found] if finding.of_run else "law      "  # of drawn models, whatever this run is
+            word = WORDS[finding.found] if finding.of_run else "law           "  # of drawn models, whatever this run is
             say(f"  {word}  {finding.sentence}")

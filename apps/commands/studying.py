@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 MARKS = {True: "●", False: "○", None: "?"}
-"""Found; looked for and not found; not measured."""
+"""Found; looked for and not found; cannot be told."""
 
 
 def studies() -> None:

@@ -58,18 +58,18 @@ def chart(figure: Any, *, alt: str, key: str, width: Literal["content", "stretch
 
 
 def findings(found: Iterable[Finding]) -> None:
-    """List findings as plain text: what was found in full, what was not, or is not known, by its first words."""
+    """List findings as plain text: what was found in full, what was not, or cannot be told, by its first words."""
     every = list(found)
     with st.container(gap="xsmall"):
         for finding in every:
             if finding.found:
                 st.text(f"{MARKS[True]}  {finding.sentence}")
         _folded("Looked for and not found", [each for each in every if each.found is False])
-        _folded("Not known", [each for each in every if each.found is None])
+        _folded("Cannot be told", [each for each in every if each.found is None])
 
 
 MARKS = {True: "●", False: "○", None: "?"}
-"""Found; looked for and not found; not measured."""
+"""Found; looked for and not found; cannot be told."""
 
 
 def _folded(title: str, said: Sequence[Finding]) -> None:
