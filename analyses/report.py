@@ -12,6 +12,8 @@ from typing import Any
 
 from analyses.registry import STUDIES, Finding
 from analyses.results import SavedResult
+from analyses.shelf import shelf_of_run
+from model.errors import CutawayError, InputError
 from model.files import write_atomically
 from model.lab import imported_from, read_metrics, read_run
 
@@ -32,6 +34,9 @@ class Report:
     results: Sequence[SavedResult]
     """The results to show; a study's last checkpoint is the one it is about, its first the comparison."""
 
+    faults: Sequence[str] = ()
+    """One sentence for each result that can no longer be read."""
+
     @property
     def config(self) -> dict[str, Any]:
         """Model, data, optimizer and training settings, as plain data."""
@@ -42,10 +47,47 @@ class Report:
         """What an imported model was imported from, in words."""
         return imported_from(self.record)
 
+    @property
+    def shown(self) -> list[SavedResult]:
+        """The results that the page shows: of each study those of its last checkpoint, and the one before them."""
+        return [saved for said in answers(self.results).values() for saved in said.every]
+
 
 def gathered(run_dir: Path, results: Sequence[SavedResult]) -> Report:
-    """A report on a run: its own record and metrics, and `results`."""
-    return Report(name=run_dir.name, record=read_run(run_dir), metrics=read_metrics(run_dir), results=list(results))
+    """A report on a run: its own record and metrics, and of `results` those that can still be read."""
+    good, faults = [], []
+    for saved in results:
+        try:
+            saved.result  # noqa: B018  (reading is the point)
+            good.append(saved)
+        except CutawayError as error:
+            faults.append(str(error))
+    return _report(run_dir, good, faults)
+
+
+def gathered_from(run_dir: Path) -> Report:
+    """A report on a run with every study's results that are saved for it; `InputError` where there is none to read."""
+    shelves = [shelf_of_run(run_dir, study) for study in STUDIES]
+    results = [saved for each in shelves for saved in each.results]
+    faults = [fault for each in shelves for fault in each.faults]
+    if not results:
+        raise InputError(_nothing_saved(run_dir, faults))
+    return _report(run_dir, results, faults)
+
+
+def _report(run_dir: Path, results: Sequence[SavedResult], faults: Sequence[str]) -> Report:
+    record, metrics = read_run(run_dir), read_metrics(run_dir)
+    return Report(name=run_dir.name, record=record, metrics=metrics, results=results, faults=faults)
+
+
+def _nothing_saved(run_dir: Path, faults: Sequence[str]) -> str:
+    """Why there is nothing to report, and what makes something."""
+    so_far = (
+        f"No result saved under {run_dir} can be read ({' '.join(faults)})"
+        if faults
+        else f"There is nothing to report on {run_dir}: no study of it is saved"
+    )
+    return f"{so_far}; make one with `cutaway run STUDY {run_dir}`, where STUDY is {', '.join(STUDIES)}."
 
 
 def write_report(report: Report, path: Path) -> Path:
@@ -66,21 +108,26 @@ class Answers:
     first: SavedResult | None
     """The earliest other checkpoint, if the study ran on several."""
 
+    @property
+    def every(self) -> list[SavedResult]:
+        """All of them, the comparison first."""
+        return [*([] if self.first is None else [self.first]), *self.last]
+
     def findings(self) -> list[Finding]:
         """What is said of the last checkpoint, each sentence once."""
         return list({finding.sentence: finding for saved in self.last for finding in saved.findings()}.values())
 
 
 def found_in_short(findings: Sequence[Finding]) -> str:
-    """How many of the findings about the run affirm, deny, and are not known, in words.
+    """How many of the findings about the run affirm, deny, and can do neither, in words.
 
     >>> found_in_short([Finding(sentence="a", found=True), Finding(sentence="b", found=None)])
-    'One thing was found, 0 looked for and not found, 1 not measured.'
+    'One thing was found, 0 looked for and not found, 1 cannot be told.'
     """
     own = [finding.found for finding in findings if finding.of_run]
-    affirmed, denied, unknown = (own.count(what) for what in (True, False, None))
+    affirmed, denied, open_ = (own.count(what) for what in (True, False, None))
     opening = {0: "Nothing was found", 1: "One thing was found"}.get(affirmed, f"{affirmed} things were found")
-    return f"{opening}, {denied} looked for and not found{f', {unknown} not measured' if unknown else ''}."
+    return f"{opening}, {denied} looked for and not found{f', {open_} cannot be told' if open_ else ''}."
 
 
 def answers(results: Sequence[SavedResult]) -> dict[str, Answers]:

@@ -116,14 +116,20 @@ def _opening(report: Report, learned: Sequence[Finding], studies: Mapping[str, A
     links = "".join(f'<li><a href="#{name}">{escape(get_study(name).question)}</a></li>' for name in studies)
     return (
         f'<header><p class="kicker">Cutaway report</p><h1>What was found in {escape(report.name)}</h1>'
-        f'<p class="standfirst">{standfirst}</p>{html.facts(_facts(report))}</header>'
+        f'<p class="standfirst">{standfirst}{_counted_more_than_once(studies)}</p>{html.facts(_facts(report))}</header>'
         f'<nav aria-label="Contents"><ol><li><a href="#training">Did it learn?</a></li>{links}'
         f'<li><a href="#provenance">Where this comes from</a></li></ol></nav>'
-        f"{_in_short(learned, studies)}"
+        f"{_in_short(learned, studies, report.faults)}"
     )
 
 
-def _in_short(learned: Sequence[Finding], studies: Mapping[str, Answers]) -> str:
+def _counted_more_than_once(studies: Mapping[str, Answers]) -> str:
+    """Which studies were asked with several settings, so that one effect may be counted several times."""
+    several = [f"{name} ({len(said.last)})" for name, said in studies.items() if len(said.last) > 1]
+    return f" Counted for each of several settings: {escape(', '.join(several))}." if several else ""
+
+
+def _in_short(learned: Sequence[Finding], studies: Mapping[str, Answers], faults: Sequence[str]) -> str:
     """The first thing that each study found in the run; the rest is said in its section."""
     every = [learned, *(said.findings() for said in studies.values())]
     headlines = [headline for findings in every if (headline := _headline(findings))]
@@ -132,8 +138,14 @@ def _in_short(learned: Sequence[Finding], studies: Mapping[str, Answers]) -> str
     beside = f" {laws} more sentences are about models drawn for a study, and are not counted." if laws else ""
     return (
         f'<section id="summary"><h2>In short</h2>{listed}'
-        f"<p>Everything that was looked for is said below, with its numbers.{beside}</p></section>"
+        f"<p>Everything that was looked for is said below, with its numbers.{beside}</p>{_left_out(faults)}</section>"
     )
+
+
+def _left_out(faults: Sequence[str]) -> str:
+    """The results that are not on the page since they can no longer be read, a sentence each."""
+    listed = "".join(f"<li>{html.inline(fault)}</li>" for fault in faults)
+    return f"<p>Saved, but not on this page, as it can no longer be read:</p><ul>{listed}</ul>" if faults else ""
 
 
 def _headline(findings: Sequence[Finding]) -> Finding | None:
@@ -202,9 +214,18 @@ def _settings(saved: SavedResult) -> str:
 
 def _before_training(first: SavedResult) -> str:
     """The same study of an earlier checkpoint: what the numbers look like when there is nothing to find."""
-    step = first.provenance.step
-    when = "before training (step 0)" if step == 0 else f"at step {step:,}"
-    return f"<details><summary>The same, {when}</summary>{html.findings_list(first.findings())}</details>"
+    when, said = _when(first.provenance.step), html.findings_list(first.findings())
+    return f"<details><summary>The same, {when}</summary>{said}</details>"
+
+
+def _when(step: int | None) -> str:
+    match step:
+        case None:
+            return "of models drawn for it (no run)"
+        case 0:
+            return "before training (step 0)"
+        case _:
+            return f"at step {step:,}"
 
 
 def _rests_on(saved: SavedResult) -> str:
@@ -226,13 +247,13 @@ def _provenance(saved: SavedResult) -> str:
 
 def _closing(report: Report) -> str:
     """How to get every number again, and what one run cannot say."""
-    versions = report.results[-1].provenance.versions if report.results else {}
-    commands = "\n".join(saved.command for saved in report.results)
+    shown = report.shown
+    versions = shown[-1].provenance.versions if shown else {}
+    commands = "\n".join(saved.command for saved in shown)
     return (
         '<section id="provenance"><h2>Where this comes from</h2>'
         "<p>Every number is read from the run's folder. These commands, typed in the folder where the report was "
-        "written, compute them again; "
-        "the same seed and versions give the same numbers on a CPU.</p>"
+        "asked for, compute them again; the same seed and versions give the same numbers on a CPU.</p>"
         f"<pre>{escape(commands)}</pre>{html.facts(versions)}"
         "<p>What this page does not show: it is one model, one seed, one corpus. Intervals are over sequences, so they "
         "say how certain a number is for this model, not how it would come out for another one. An ablation shows that "

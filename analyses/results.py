@@ -27,7 +27,7 @@ from analyses.figures import save_svg, themed
 from analyses.records import decode, encode
 from analyses.registry import Finding, Passage, Study, get_study
 from model.dotted import as_typed, dotted
-from model.errors import CheckpointError
+from model.errors import CheckpointError, CutawayError
 from model.files import atomic_folder, clean_leftovers, sha256_of
 from model.settings import from_plain, to_plain
 
@@ -100,7 +100,7 @@ class SavedResult:
         tensors = _read_tensors(self.path, record)
         try:
             return decode(self._study.result_class, record["result"], tensors)
-        except CheckpointError as error:
+        except CutawayError as error:
             said = f"{self.path} was saved by another version of {self.study}: {error} {_REMEDY}"
             raise CheckpointError(said) from None
 

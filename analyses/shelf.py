@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,10 +49,19 @@ def shelf(run_dir: Path, study: str, read: Callable[[Path], SavedResult] = whole
         study: the study's name on the command line.
         read: opens a folder of a result; raises a `CutawayError` where it cannot.
     """
-    run_dir = Path(run_dir)
+    return _shelf(Path(run_dir), study, read, [Path(run_dir).parent / "_studies", Path(run_dir) / "studies"])
+
+
+def shelf_of_run(run_dir: Path, study: str, read: Callable[[Path], SavedResult] = whole_result) -> Shelf:
+    """Like `shelf`, without what is saved of no run."""
+    return _shelf(Path(run_dir), study, read, [Path(run_dir) / "studies"])
+
+
+def _shelf(run_dir: Path, study: str, read: Callable[[Path], SavedResult], places: Sequence[Path]) -> Shelf:
+    """The results in `places`, and those of pairs that the run is half of."""
     good: list[SavedResult] = []
     faults: list[str] = []
-    for folder in _own(run_dir, study):
+    for folder in (folder for place in places for folder in _folders(place / study)):
         try:
             good.append(read(folder))
         except CutawayError as error:
@@ -60,12 +69,6 @@ def shelf(run_dir: Path, study: str, read: Callable[[Path], SavedResult] = whole
     good += _of_pairs(run_dir, study, read)
     good.sort(key=lambda saved: (_step(saved), run_dir in saved.path.parents, saved.provenance.created))
     return Shelf(results=tuple(good), faults=tuple(faults))
-
-
-def _own(run_dir: Path, study: str) -> Iterator[Path]:
-    """Folders of results of this run, and of no run."""
-    for studies in (run_dir.parent / "_studies", run_dir / "studies"):
-        yield from _folders(studies / study)
 
 
 def _of_pairs(run_dir: Path, study: str, read: Callable[[Path], SavedResult]) -> Iterator[SavedResult]:

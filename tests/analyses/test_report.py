@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html import unescape
@@ -17,7 +19,8 @@ from analyses import html, training_curve
 from analyses.registry import Finding, get_study
 from analyses.report import Report, answers, found_in_short, gathered, write_report
 from analyses.report_page import page
-from analyses.study import SavedResult, run_study
+from analyses.results import RECORD
+from analyses.study import SavedResult, load_result, run_study
 from model.presets import tiny
 from model.settings import config_hash, with_settings
 from model.training.loop import train
@@ -113,21 +116,50 @@ def test_the_report_is_written_whole(report: Report, tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
 
+def test_a_result_that_can_no_longer_be_read_costs_a_sentence_and_not_the_report(
+    run: Path, untrained: list[SavedResult], tmp_path: Path
+) -> None:
+    older = [_of_another_version(saved, tmp_path / saved.study) for saved in untrained[:2]]
+    report = gathered(run, [*older, *untrained[2:]])
+    assert list(report.results) == untrained[2:]
+    assert len(report.faults) == 2
+    shown = unescape(page(report))
+    for saved in older:
+        assert f"{saved.path} was saved by another version of {saved.study}" in shown
+    assert "Everything that was looked for" in shown
+
+
+def _of_another_version(saved: SavedResult, folder: Path) -> SavedResult:
+    """The same result with a field fewer, as a version that did not have it would have saved."""
+    shutil.copytree(saved.path, folder)
+    record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    del record["result"]["config"]
+    (folder / RECORD).write_text(json.dumps(record), encoding="utf-8")
+    return load_result(folder)
+
+
+def test_several_settings_of_one_study_are_said_beside_the_counts(report: Report, text: str) -> None:
+    (saved,) = answers(report.results)["head-ablation"].last
+    other = replace(saved, provenance=replace(saved.provenance, config_hash="0" * 12))
+    assert "Counted for each of several settings" not in text
+    assert "Counted for each of several settings: head-ablation (2)." in page(replace(report, results=[saved, other]))
+
+
 def test_a_run_that_logged_nothing_is_told_apart_from_one_that_learned_nothing(report: Report) -> None:
     text = page(replace(report, metrics=[], results=[]))
     assert "has logged no loss" in text
-    assert "Nothing was found, 0 looked for and not found, 1 not measured." in text
+    assert "Nothing was found, 0 looked for and not found, 1 cannot be told." in text
     assert text.count('<li class="unknown">') == 1
 
 
-def test_laws_of_drawn_models_and_what_is_not_known_are_not_counted_as_found_or_denied() -> None:
+def test_laws_of_drawn_models_and_what_cannot_be_told_are_not_counted_as_found_or_denied() -> None:
     said = [
         Finding(sentence="a law", found=True, of_run=False),
-        Finding(sentence="not known", found=None),
+        Finding(sentence="open", found=None),
         Finding(sentence="there", found=True),
         Finding(sentence="not there", found=False),
     ]
-    assert found_in_short(said) == "One thing was found, 1 looked for and not found, 1 not measured."
+    assert found_in_short(said) == "One thing was found, 1 looked for and not found, 1 cannot be told."
 
 
 def test_what_is_found_at_step_zero_is_shown_and_not_counted(report: Report, run: Path) -> None:

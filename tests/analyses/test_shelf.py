@@ -11,7 +11,7 @@ import torch
 
 from analyses import registry
 from analyses.results import RECORD, Provenance, save_result
-from analyses.shelf import shelf
+from analyses.shelf import shelf, shelf_of_run
 from tests.analyses import toy_study
 
 WHERE = Provenance(
@@ -39,6 +39,15 @@ def test_a_run_has_its_own_results_and_those_of_no_run(tmp_path: Path) -> None:
     found = shelf(tmp_path / "demo", "toy")
     assert [saved.path for saved in found.results] == [drawn, own]
     assert found.steps == (8,)
+    assert found.faults == ()
+
+
+def test_a_shelf_of_the_run_alone_has_nothing_of_no_run(tmp_path: Path) -> None:
+    own = put(tmp_path / "demo" / "studies")
+    drawn = put(tmp_path / "_studies", replace(WHERE, run=None, step=None))
+    (drawn / RECORD).write_text("{")
+    found = shelf_of_run(tmp_path / "demo", "toy")
+    assert [saved.path for saved in found.results] == [own]
     assert found.faults == ()
 
 
