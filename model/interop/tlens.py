@@ -96,7 +96,8 @@ def bridge_config(config: GPTConfig) -> TransformerBridgeConfig:
     from transformer_lens.config import TransformerBridgeConfig  # pyright: ignore[reportMissingImports]
 
     described = TransformerBridgeConfig(**_sizes(config), **_choices(config), architecture=ARCHITECTURE)
-    described.d_mlp, described.rotary_base = config.ffn_width, config.rope_base  # it would round a base down
+    described.d_mlp = config.ffn_width
+    described.rotary_base = config.rope_base  # pyright: ignore[reportAttributeAccessIssue] (given before, it is rounded)
     return described
 
 

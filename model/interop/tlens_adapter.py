@@ -37,7 +37,7 @@ class CutawayAdapter(ArchitectureAdapter):
             )
         config = hf_model.gpt.config
         self.supports_generation = self.supports_causal_loss = config.attention is AttentionKind.CAUSAL
-        self.component_mapping = _components(config)
+        self.component_mapping = dict(_components(config))
 
     def setup_hook_compatibility(self, bridge: Any) -> None:
         """Give every HookPoint our name for its place, and the model the HookPoints."""
@@ -138,7 +138,7 @@ class _FFN(Part):
         return _bias(self.part.out_proj)
 
 
-class _Attention(Part, PositionEmbeddingsAttentionBridge):
+class _Attention(Part, PositionEmbeddingsAttentionBridge):  # pyright: ignore[reportIncompatibleMethodOverride]
     """Of the class that TransformerLens knows to serve split inputs, as this one does; nothing else is inherited."""
 
     hook_aliases = {}  # noqa: RUF012 (their attribute)
