@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import NormalDist
 
 import torch
 from jaxtyping import Float
@@ -25,6 +26,9 @@ from model.errors import InputError
 
 _FEW = 50
 """With fewer units than this the percentile interval is corrected (BCa)."""
+
+EXACT_FLIPS = 12
+"""With no more values than this every sign pattern is tried; else some are drawn."""
 
 _BLOCK = 4_000_000
 """Largest number of weights held at once while resampling."""
@@ -165,7 +169,7 @@ def sign_flip_p(deltas: Float[Tensor, " n"], seed: int = 0, n_flips: int = 9999)
 def sign_flip_ps(deltas: Float[Tensor, " n *shape"], seed: int = 0, n_flips: int = 9999) -> Float[Tensor, "*shape"]:
     """`sign_flip_p` for every cell: the share of sign patterns whose |mean| is at least the one observed."""
     cells = _checked(deltas).flatten(1)
-    n, exact = len(cells), len(cells) <= 12
+    n, exact = len(cells), len(cells) <= EXACT_FLIPS
     observed = cells.mean(0).abs() * (1 - 1e-12)  # the same sum in another order is still a tie
     hits = torch.zeros(cells.shape[1], dtype=torch.int64)
     total = 0
@@ -174,6 +178,24 @@ def sign_flip_ps(deltas: Float[Tensor, " n *shape"], seed: int = 0, n_flips: int
         total += len(signs)
     p = hits.double() / total if exact else (1 + hits.double()) / (1 + total)
     return p.reshape(deltas.shape[1:])
+
+
+def smallest_sign_flip_p(n: int, n_flips: int = 9999) -> float:
+    """The smallest p that `sign_flip_p` can give for `n` values, however large their mean.
+
+    >>> smallest_sign_flip_p(8), smallest_sign_flip_p(64)
+    (0.0078125, 0.0001)
+    """
+    return min(1.0, 2 / 2**n) if n <= EXACT_FLIPS else 1 / (1 + n_flips)
+
+
+def surely(n: int, alpha: float) -> float:
+    """Standard deviations beyond which the largest of `n` normal scores lies with a chance of at most `alpha`.
+
+    >>> round(surely(16, 0.05), 2)
+    2.73
+    """
+    return NormalDist().inv_cdf(1 - alpha / n)
 
 
 def holm(p: Float[Tensor, "*family"] | Sequence[float]) -> Float[Tensor, "*family"]:
