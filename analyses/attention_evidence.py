@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from analyses.attention_kinds import Kind
 from model.settings import as_enum
 
 
@@ -52,8 +53,11 @@ class Evidence:
     bearing: Bearing
     said: str
     """The item as part of a sentence; empty where it is not worth one."""
+    kind: Kind | None = None
+    """The kind of attention it is about; None where it is about the head."""
     bears: bool = True
-    """Whether it can decide the name: of a head that copies, what is lost on text cannot."""
+    """Whether it can decide the name: of a head that copies, what is lost on text cannot, nor can how it attends by
+    another kind than that it is named after."""
     decides: bool = True
     """Whether it is among what a verdict rests on, and not only told beside it."""
     value: float | None = None
@@ -67,10 +71,11 @@ class Evidence:
     rank: int | None = None
     """Place of the head among all heads, 1 the largest."""
     n_heads: int | None = None
-    """How many it is ranked among, or p is corrected over."""
+    """How many it is ranked among; for an ablation, how many heads were tried."""
     step_0: float | None = None
     """The same at the run's first checkpoint."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "source", as_enum(Source, self.source, "source"))
         object.__setattr__(self, "bearing", as_enum(Bearing, self.bearing, "bearing"))
+        object.__setattr__(self, "kind", None if self.kind is None else as_enum(Kind, self.kind, "kind"))

@@ -2,8 +2,8 @@
 
 Above, one small matrix (layers x heads) for each kind of score and each reading, all on one colour scale, so that a
 head's behaviour on an unseen period, in the control, on text and at step 0 can be compared by eye; found heads are
-outlined. Below, the strongest induction head's pattern on one sequence, and the ranking by induction score with
-intervals.
+outlined. In the middle a line for each head with what every source says of it. Below, the strongest induction head's
+pattern on one sequence, and which head reads which.
 """
 
 from __future__ import annotations
@@ -52,14 +52,26 @@ def draw(result: Result) -> Any:
 def matrix_rows(result: Result) -> list[dict[str, Any]]:
     """One row per cell of the matrices: reading, kind, head, value, interval, chance, and whether the head is found."""
     columns = [(reading.title, reading) for reading in _columns(result)]
-    if (first := result.headline_at_step_zero) is not None:
-        columns.append((f"period {first.period}, step 0", first))
-    return [
+    rows = [
         row
         for title, reading in columns
         for kind in _ROWS
         for row in (_cells(result, reading, kind, title) if kind in reading else _no_cells(result, kind, title))
     ]
+    if (headline := result.headline_at_step_zero) is not None:
+        title = f"period {headline.period}, step 0"
+        for kind in _ROWS:
+            reading = _decided_at_step_zero(result, kind)
+            rows += _cells(result, reading, kind, title) if kind in reading else _no_cells(result, kind, title)
+    return rows
+
+
+def _decided_at_step_zero(result: Result, kind: Kind) -> Reading:
+    """The step 0 of the reading in which a kind is decided: fixed distances have theirs in the control."""
+    decided = result.first(reading_for(result, kind))
+    if decided is None:
+        raise ValueError("this result has no step 0")
+    return decided
 
 
 def _columns(result: Result) -> list[Reading]:
@@ -108,7 +120,7 @@ def _matrices(result: Result) -> Any:
     cell = _cell_side(len(titles), n_heads)
     base = alt.Chart().encode(
         x=alt.X("head:O", title=None, axis=index_axis("H", n_heads, cell, labelPadding=3)),
-        y=alt.Y("layer:O", title=None, sort="descending", axis=index_axis("L", n_layers, cell, labelPadding=3)),
+        y=alt.Y("layer:O", title=None, sort="descending", axis=index_axis("L", n_layers, cell + 5, labelPadding=3)),
         tooltip=[
             alt.Tooltip("name:N", title="head"),
             alt.Tooltip("kind:N"),

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from analyses.attention_evidence import Bearing
+from analyses.attention_evidence import Bearing, Source
+from analyses.attention_items import at_step_zero, resting_on, where_of
 from analyses.attention_readings import BY_CONTENT, Kind, Reading
 from analyses.attention_result import (
     Result,
@@ -17,16 +18,15 @@ from analyses.attention_result import (
     claimed_heads,
     facts,
     found_heads,
+    may_have_the_name,
     possible,
     ranked,
     reading_for,
-    strongest,
 )
 from analyses.attention_verdicts import Standing, Verdict, cause_of, verdicts
 from analyses.attention_words import WORDS
 from analyses.registry import Finding
 from interp.places import Head, head
-from interp.wording import nothing_earlier
 
 
 def sentences(result: Result) -> list[Finding]:
@@ -51,19 +51,37 @@ def _kind(result: Result, kind: Kind) -> Finding:
     """Heads of a kind with the strongest one's score; or that there is none; or that this cannot be told."""
     words = WORDS[kind]
     heads, open_ones = found_heads(result, kind), ranked(result, kind, possible(result, kind))
-    best = (heads or open_ones or [strongest(reading_for(result, kind), kind)])[0]
-    share = f"{reading_for(result, kind)[kind].intervals[best]:.2f}"
+    reading = reading_for(result, kind)
+    named = ranked(result, kind, may_have_the_name(result, kind))
+    if not named:
+        return _no_name(result, kind)
+    best = (heads or open_ones or named)[0]
+    share = f"{reading[kind].intervals[best]:.2f}"
     if heads:
         count = f"One head {words.attends}" if len(heads) == 1 else f"{len(heads)} heads {words.attend}"
         opening, needed = f"{count} ({_listed(heads)})", ""
-        fact = f"{_label(best)} puts {share} of its attention {words.where}"
+        fact = f"{head(*best).label} puts {share} of its attention {where_of(reading, kind, best)}"
     else:
         opening = f"Whether a head {words.attends} cannot be told" if open_ones else f"No head {words.attends}"
         needed = f"; {_rule(result, kind)}"
-        fact = f"the {'' if open_ones else 'largest '}share of attention {words.where} is {share} ({_label(best)})"
+        which = (
+            head(*best).label
+            if reading[kind].offsets is None
+            else f"{head(*best).label}, {where_of(reading, kind, best)}"
+        )
+        fact = f"the {'' if open_ones else 'largest '}share of attention {words.where} is {share} ({which})"
     against = _comparisons(result, kind, best)
-    sentence = f"{opening}: at {_period(result)}, {fact}, against {against}{needed} {_source(result)}."
+    at = f"{_period(result)}{'' if reading is result.headline else ', the second copy re-ordered'}"
+    sentence = f"{opening}: at {at}, {fact}, against {against}{needed} {_source(result)}."
     return Finding(sentence=sentence, found=True if heads else None if open_ones else False)
+
+
+def _no_name(result: Result, kind: Kind) -> Finding:
+    """Every head attends most at distance 0 or 1, which have names of their own."""
+    sentence = f"No head {WORDS[kind].attends} of two tokens or more: each attends most to the token itself or before"
+    return Finding(
+        sentence=f"{sentence}, the second copy re-ordered, at {_period(result)} {_source(result)}.", found=False
+    )
 
 
 N_SPOKEN = 6
@@ -88,11 +106,23 @@ def _verdict(verdict: Verdict) -> Finding:
 
 def _not_defined(result: Result) -> list[Finding]:
     """What was not read, one reason for each setting of the model that forbids it."""
-    reasons = {
-        each.setting: f"Of the weights not all is read: {each.reason}" for each in result.weights.missing.values()
-    }
+    reasons: dict[str, list[str]] = {}
+    for name, each in result.weights.missing.items():
+        reasons.setdefault(each.reason, []).append(_READ.get(name, f"{name.upper()}-composition"))
+    weights = [
+        f"From the weights {_and(names)} {'is' if len(names) == 1 else 'are'} not read: {reason}"
+        for reason, names in reasons.items()
+    ]
     corpus = [] if result.no_behaviour is None else [f"What heads do on a corpus is not seen: {result.no_behaviour}"]
-    return [Finding(sentence=said, found=None) for said in (*reasons.values(), *corpus)]
+    return [Finding(sentence=said, found=None) for said in (*weights, *corpus)]
+
+
+_READ = {"copying": "copying"}
+
+
+def _and(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _in_order(result: Result, every: Sequence[Verdict]) -> list[Verdict]:
@@ -105,19 +135,51 @@ def _found(verdict: Verdict) -> bool | None:
     """Whether a name is affirmed, denied, or open: without a head something is lost, nothing, or it cannot be told."""
     if verdict.standing is Standing.SUPPORTED:
         return True
+    if verdict.standing is Standing.OPEN:
+        return None
     return False if cause_of(verdict.evidence) is Bearing.AGAINST else None
 
 
 def _count(result: Result, every: Sequence[Verdict]) -> Finding:
     """How many heads stand how, with their names where a head has a claim."""
     by = {standing: [(each.layer, each.head) for each in every if each.standing is standing] for standing in Standing}
-    supported = by[Standing.SUPPORTED]
-    opening = f"Of {len(every)} heads {_several(supported, 'is what it attends like', 'are what they attend like')}"
-    if not supported:
-        opening = f"No head of {len(every)} is shown to be what it attends like"
+    supported = [each for each in every if each.standing is Standing.SUPPORTED]
+    said = f"No head of {len(every)} is shown to be what it attends like"
+    if supported:
+        names = _several(by[Standing.SUPPORTED], "is what it attends like", "are what they attend like")
+        said = f"Of {len(every)} heads {names}, by {_sources(supported)}"
     rest = [_several(places, *words) for standing, words in _STANDINGS.items() if (places := by[standing])]
-    said = f"{opening}, by attention, text, weights and ablation {_source(result)}"
-    return Finding(sentence=f"{'; '.join([said, *rest])}.", found=bool(supported))
+    unsure = any(each.standing in _UNSURE and _found(each) is None for each in every)
+    found = True if supported else None if unsure else False
+    return Finding(sentence=f"{'; '.join([said, *rest])} {_source(result)}.", found=found)
+
+
+_UNSURE = (Standing.OPEN, Standing.DISPUTED, Standing.ATTENTION)
+
+
+def _sources(supported: Sequence[Verdict]) -> str:
+    """By which sources all of these heads bear their names, and how many of them do by others."""
+    speaking = {words: [_speaks(each, source) for each in supported] for source, words in _SPEAKING.items()}
+    n_for = {words: bearings.count(Bearing.FOR) for words, bearings in speaking.items()}
+    by_all = [words for words, n in n_for.items() if n == len(supported)]
+    some = [f"{n} of them also by {words}" for words, n in n_for.items() if 0 < n < len(supported)]
+    return ", ".join([_and(by_all), *some])
+
+
+def _speaks(verdict: Verdict, source: Source) -> Bearing:
+    """What a source says of the kind that a head is named after."""
+    items = [item for item in verdict.items(source) if item.kind in (None, verdict.kinds[0])]
+    said = [item.bearing for item in items if item.bears]
+    return next((each for each in (Bearing.FOR, Bearing.AGAINST, Bearing.OPEN) if each in said), Bearing.ABSENT)
+
+
+_SPEAKING = {
+    Source.ATTENTION: "attention",
+    Source.TEXT: "text (more than even attention)",
+    Source.COPYING: "weights",
+    Source.ABLATION: "ablation",
+}
+"""The sources that can speak for a name, in words."""
 
 
 _STANDINGS = {
@@ -126,8 +188,9 @@ _STANDINGS = {
         "attends like one of a kind, but is not shown to matter for it",
         "attend like one of a kind, but are not shown to matter for it",
     ),
+    Standing.OPEN: ("may be of a kind, which cannot be told", "may be of a kind, which cannot be told"),
     Standing.RESTS: ("rests on position 0", "rest on position 0"),
-    Standing.NONE: ("attends to nothing that was looked for", "attend to nothing that was looked for"),
+    Standing.NONE: ("passes no rule by which heads were looked for", "pass no rule by which heads were looked for"),
 }
 """What is said of one head and of several that stand so."""
 
@@ -179,10 +242,10 @@ def _by_content(result: Result, best: Head) -> Finding:
     match = result.control[Kind.MATCH]
     follows = match.intervals[best].above(match.chance)
     verb, verdict = _BY_CONTENT[follows]
-    against = f"{match.chance:.2f} by chance and {_at_step_zero(result, result.control, Kind.MATCH, best)}"
+    against = _with_step_zero(result, [f"{match.chance:.2f} by chance"], result.control, Kind.MATCH, best)
     sentence = (
-        f"Where the second copy is re-ordered, {_label(best)} {verb} {match.intervals[best]:.2f} of its attention on "
-        f"the token after the earlier copy, against {against}: {verdict} {_source(result)}."
+        f"Where the second copy is re-ordered, {head(*best).label} {verb} {match.intervals[best]:.2f} of its "
+        f"attention on the token after the earlier copy, against {against}: {verdict} {_source(result)}."
     )
     return Finding(sentence=sentence, found=follows)
 
@@ -195,18 +258,12 @@ def _on_text(result: Result, text: Reading, best: Head) -> Finding:
     measure = text[Kind.INDUCTION]
     more = measure.intervals[best].above(measure.chance)
     sentence = (
-        f"On held-out text {_label(best)} puts {measure.intervals[best]:.2f} of its attention on tokens that followed "
-        f"an earlier copy, {_ON_TEXT[more]} the {measure.chance:.2f} of even attention"
-        f"{_rests(text, best, result.config.threshold)} ({_at_step_zero(result, text, Kind.INDUCTION, best)}; "
+        f"On held-out text {head(*best).label} puts {measure.intervals[best]:.2f} of its attention on tokens that "
+        f"followed an earlier copy, {_ON_TEXT[more]} the {measure.chance:.2f} of even attention"
+        f"{resting_on(text, best)} ({at_step_zero(result, text, Kind.INDUCTION, best)}; "
         f"{facts(result, measure.intervals.n, 'rows')})."
     )
     return Finding(sentence=sentence, found=more)
-
-
-def _rests(text: Reading, best: Head, threshold: float) -> str:
-    """Where else its attention goes on text, if much of it goes to position 0."""
-    resting = float(text[Kind.FIRST].intervals.mean[best])
-    return f"; {resting:.2f} goes to position 0" if resting >= threshold else ""
 
 
 def _comparisons(result: Result, kind: Kind, best: Head) -> str:
@@ -214,15 +271,15 @@ def _comparisons(result: Result, kind: Kind, best: Head) -> str:
     if kind in BY_CONTENT:
         there = float(result.control[kind].intervals.mean[best])
         parts.append(f"{there:.2f} at that distance in the re-ordered control")
-    return f"{', '.join(parts)} and {_at_step_zero(result, reading_for(result, kind), kind, best)}"
+    return _with_step_zero(result, parts, reading_for(result, kind), kind, best)
 
 
-def _at_step_zero(result: Result, reading: Reading, kind: Kind, best: Head) -> str:
-    """The same score at step 0, or why it is missing."""
-    first = result.first(reading)
-    if first is not None and kind in first:
-        return f"{float(first[kind].intervals.mean[best]):.2f} at step 0"
-    return nothing_earlier(result.step)
+def _with_step_zero(result: Result, parts: Sequence[str], reading: Reading, kind: Kind, best: Head) -> str:
+    """What a score is compared with, step 0 last; where that is missing, why in brackets."""
+    before = at_step_zero(result, reading, kind, best)
+    if result.at_step_zero is None:
+        return f"{_and(parts)} ({before})"
+    return _and([*parts, before])
 
 
 def _period(result: Result) -> str:
@@ -238,9 +295,5 @@ def _source(result: Result) -> str:
 
 
 def _listed(heads: Sequence[Head]) -> str:
-    names = [_label(each) for each in heads[:6]]
+    names = [head(*each).label for each in heads[:6]]
     return ", ".join(names) + (f" and {len(heads) - 6} more" if len(heads) > 6 else "")
-
-
-def _label(place: Head) -> str:
-    return head(*place).label

@@ -1,8 +1,9 @@
 """What each head is worth: every head alone replaced by its mean, on copying and on held-out text.
 
 A pattern says where a head looks, not that anything depends on it. So each head is ablated alone on sequences other
-than those that found it (`interp.trials`), with an interval, and with p corrected over all heads that were tried: among
-hundreds of heads some cost something by luck. In a model of many heads only those with a claim to test are tried.
+than those that found it (`interp.trials`), with an interval, and with p corrected over all heads and outcomes that were
+tried: among hundreds of heads some cost something by luck. In a model of many heads only those with a claim to test are
+tried.
 
 What it does not show: that a head does nothing where nothing is lost. Another may stand in for it; head-ablation
 replaces sets.
@@ -20,7 +21,15 @@ from torch import Tensor
 
 from interp.harm import Counted, Harms
 from interp.places import Head, head
-from interp.stats import Interval, Intervals, bootstrap_mean, bootstrap_means, holm, sign_flip_ps
+from interp.stats import (
+    Interval,
+    Intervals,
+    bootstrap_mean,
+    bootstrap_means,
+    holm,
+    sign_flip_ps,
+    smallest_sign_flip_p,
+)
 from interp.trials import HELD_OUT_TEXT, Bench, Trial, copy_task, held_out_kind, text_trial
 
 if TYPE_CHECKING:
@@ -42,7 +51,7 @@ class HarmOn:
     harm: Intervals
     """Ablated minus clean loss in nats, [ablated head], paired by sequence."""
     p: Float[Tensor, " ablated"]
-    """Two-sided sign-flip p that the harm is zero, Holm-corrected over the ablated heads."""
+    """Two-sided sign-flip p that the harm is zero, Holm-corrected over every head and outcome that was tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +60,8 @@ class HeadHarms:
 
     heads: tuple[Head, ...]
     """The heads that were ablated, in the order of every `HarmOn`."""
+    period: int
+    """Tokens per copy where copying was tried."""
     copying: Interval
     """First-copy minus second-copy loss of the intact model, in nats: what there is to lose."""
     on: tuple[HarmOn, ...]
@@ -63,6 +74,15 @@ class HeadHarms:
     def outcome(self, name: str) -> HarmOn | None:
         """What the heads are worth to one outcome; None where that was not measured."""
         return next((each for each in self.on if each.outcome == name), None)
+
+    @property
+    def n_tests(self) -> int:
+        """Heads times outcomes: what every p is corrected over."""
+        return len(self.heads) * len(self.on)
+
+    def smallest_p(self, on: HarmOn) -> float:
+        """The smallest corrected p that so few sequences and so many tests allow, whatever is lost."""
+        return min(1.0, self.n_tests * smallest_sign_flip_p(on.harm.n))
 
     def harm(self, name: str, place: Head) -> Interval | None:
         """What one head is worth to one outcome, in nats; None where either was not tried."""
@@ -82,30 +102,34 @@ def measure_head_harms(
     counted: Counted | None = None,
 ) -> HeadHarms:
     """Ablate each of `heads` alone, on copying at the period that decides and on held-out text."""
-    trials = _trials(lab, n_sequences, seed)
+    task = copy_task(lab, n_sequences=n_sequences, seed=seed)
+    trials = (task.trial, *_on_text(lab, n_sequences, seed))
     places = [head(*each) for each in heads]
     bench = Bench.of(lab, trials, places)
     ablations = [[place] for place in places]
     harms = [bench.harms(trial, ablations, counted, outcomes=trial.outcomes[:1]) for trial in trials]
     first, second = bench.harms(trials[0], [], outcomes=trials[0].outcomes[1:]).clean[:, 0], harms[0].clean[:, 0]
+    ps = holm(torch.stack([sign_flip_ps(found.harm[:, :, 0], seed) for found in harms]))
     return HeadHarms(
         heads=tuple(heads),
+        period=task.period,
         copying=bootstrap_mean(first - second, n_resamples, seed, level),
         on=tuple(
-            _harm_on(trial, found, n_resamples=n_resamples, level=level, seed=seed)
-            for trial, found in zip(trials, harms, strict=True)
+            _harm_on(trial, found, p, n_resamples=n_resamples, level=level, seed=seed)
+            for trial, found, p in zip(trials, harms, ps, strict=True)
         ),
     )
 
 
-def _trials(lab: Lab, n_sequences: int, seed: int) -> tuple[Trial, ...]:
-    """Copying, and text where enough rows of it are held out."""
-    copying = copy_task(lab, n_sequences=n_sequences, seed=seed).trial
+def _on_text(lab: Lab, n_sequences: int, seed: int) -> tuple[Trial, ...]:
+    """Text, where enough rows of it are held out."""
     has_text = len(lab.eval_tokens) >= _FEWEST_ROWS and held_out_kind(lab) == HELD_OUT_TEXT
-    return (copying, text_trial(lab, n_sequences=n_sequences, seed=seed)) if has_text else (copying,)
+    return (text_trial(lab, n_sequences=n_sequences, seed=seed),) if has_text else ()
 
 
-def _harm_on(trial: Trial, harms: Harms, *, n_resamples: int, level: float, seed: int) -> HarmOn:
+def _harm_on(
+    trial: Trial, harms: Harms, p: Float[Tensor, " ablated"], *, n_resamples: int, level: float, seed: int
+) -> HarmOn:
     """The first outcome of a trial, for every ablation."""
     outcome, harm = trial.outcomes[0], harms.harm[:, :, 0]
     return HarmOn(
@@ -113,7 +137,7 @@ def _harm_on(trial: Trial, harms: Harms, *, n_resamples: int, level: float, seed
         meaning=outcome.meaning,
         clean=float(harms.clean[:, 0].mean()),
         harm=bootstrap_means(harm, n_resamples, seed, level),
-        p=holm(sign_flip_ps(harm, seed)),
+        p=p,
     )
 
 

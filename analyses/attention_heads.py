@@ -29,7 +29,7 @@ def _row(verdict: Verdict) -> dict[str, Any]:
         "kinds": ", ".join(kind.value for kind in verdict.kinds),
         **_interval("score", verdict.item(Source.ATTENTION)),
         **_columns(verdict.item(Source.ATTENTION), chance="null", rank="rank", score_step_0="step_0"),
-        **_columns(verdict.item(Source.TEXT), text="value", text_chance="null"),
+        **_columns(_main_on_text(verdict), text="value", text_chance="null"),
         **_columns(verdict.item(Source.COPYING), copying="value", copying_z="z", copying_step_0="step_0"),
         **_partners(verdict.items(Source.COMPOSITION)),
         **_columns(verdict.item(Source.BEHAVIOUR), median_distance="value"),
@@ -37,6 +37,11 @@ def _row(verdict: Verdict) -> dict[str, Any]:
         **_harm("text", verdict.item(Source.ABLATION, TEXT)),
         "verdict": verdict.sentence,
     }
+
+
+def _main_on_text(verdict: Verdict) -> Evidence | None:
+    """How it attends on text by the kind that it is named after."""
+    return next((item for item in verdict.items(Source.TEXT) if item.kind is verdict.kinds[0]), None)
 
 
 def _columns(item: Evidence | None, **fields: str) -> dict[str, Any]:

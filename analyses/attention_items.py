@@ -7,8 +7,10 @@ from analyses.attention_harms import COPY, TEXT, HarmOn
 from analyses.attention_readings import BY_CONTENT, Kind, Reading
 from analyses.attention_result import Result, reading_for
 from analyses.attention_words import WORDS
+from analyses.verdicts import Verdict as EffectVerdict
+from analyses.verdicts import verdict
 from interp.places import Head
-from interp.stats import Interval
+from interp.stats import EXACT_FLIPS, Interval
 from interp.wording import nats, number
 from model.settings import as_enum
 
@@ -17,27 +19,27 @@ def attention_item(result: Result, kind: Kind | str, place: Head) -> Evidence:
     """The score by which a head was found, or might be."""
     kind = as_enum(Kind, kind, "kind")
     reading = reading_for(result, kind)
-    measure, before = reading[kind], _before(result, reading, kind, place)
+    measure = reading[kind]
     score = measure.intervals[place]
     rank = int(measure.ranks[place])
     parts = [f"chance {number(measure.chance)}", f"rank {rank} of {measure.n_heads}"]
     if kind in BY_CONTENT and kind in result.control:
         there = number(float(result.control[kind].intervals.mean[place]))
         parts.append(f"{there} at that distance where the copy is re-ordered")
-    parts.append(_at_step_zero(result, before))
-    where = WORDS[kind].where if measure.offsets is None else _distance(int(measure.offsets[place]))
+    parts.append(at_step_zero(result, reading, kind, place))
     return Evidence(
         source=Source.ATTENTION,
         what=f"{kind.value} score, {reading.title}",
         bearing=Bearing.FOR,
-        said=f"{score:.2f} of its attention {where} ({', '.join(parts)})",
+        said=f"{score:.2f} of its attention {where_of(reading, kind, place)} ({', '.join(parts)})",
+        kind=kind,
         value=score.mean,
         low=score.low,
         high=score.high,
         null=measure.chance,
         rank=rank,
         n_heads=measure.n_heads,
-        step_0=before,
+        step_0=_before(result, reading, kind, place),
     )
 
 
@@ -51,14 +53,15 @@ def text_item(result: Result, kind: Kind | str, place: Head) -> Evidence | None:
     more = score.above(measure.chance)
     bearing = {True: Bearing.FOR, False: Bearing.AGAINST, None: Bearing.OPEN}[more]
     compared = {True: "more than", False: "no more than", None: "not told apart from"}[more]
-    where = _ON_TEXT.get(kind, WORDS[kind].where) if measure.offsets is None else _distance(int(measure.offsets[place]))
+    where = _ON_TEXT.get(kind) or where_of(text, kind, place)
     even = f"the {number(measure.chance)} of even attention"
-    resting = "" if kind is Kind.FIRST else _resting(text, place)
+    resting = "" if kind is Kind.FIRST else resting_on(text, place)
     return Evidence(
         source=Source.TEXT,
         what=f"{kind.value} score, held-out text",
         bearing=bearing,
         said=f"on held-out text {score:.2f} {where}, {compared} {even}{resting}",
+        kind=kind,
         value=score.mean,
         low=score.low,
         high=score.high,
@@ -79,7 +82,8 @@ _MUCH = 0.25
 """Share of attention from which resting on position 0 is spoken of beside something else."""
 
 
-def _resting(text: Reading, place: Head) -> str:
+def resting_on(text: Reading, place: Head) -> str:
+    """Where else its attention goes on text, if much of it goes to position 0."""
     share = float(text[Kind.FIRST].intervals.mean[place]) if Kind.FIRST in text else 0.0
     return f", while {number(share)} rests on position 0" if share >= _MUCH else ""
 
@@ -110,7 +114,7 @@ def _harm_item(result: Result, on: HarmOn, at: int, place: Head, bears: bool) ->
         what=f"{on.outcome}, ablated alone",
         bearing=_bearing_of_harm(harm, p, floor=config.floor, alpha=config.alpha),
         bears=bears,
-        said=f"{nats(harm)} on {_OUTCOMES[on.outcome]} ({_p(p)}{'' if before is None else _start(before)})",
+        said=f"{nats(harm)} on {_outcome(result, on)} ({', '.join(_beside(result, on, p, before))})",
         value=harm.mean,
         low=harm.low,
         high=harm.high,
@@ -121,25 +125,38 @@ def _harm_item(result: Result, on: HarmOn, at: int, place: Head, bears: bool) ->
     )
 
 
-_OUTCOMES = {COPY: "copying", TEXT: "held-out text"}
-
-
 def _bearing_of_harm(harm: Interval, p: float, *, floor: float, alpha: float) -> Bearing:
-    """For: something is lost that is at least `floor` nats and not luck; against: the whole interval is below that."""
-    if harm.mean >= floor and harm.low > 0 and p < alpha:
-        return Bearing.FOR
+    """For: the whole interval is at least `floor` nats, and that is not luck; against: it is less."""
+    if verdict(harm, floor) is EffectVerdict.EFFECT and harm.mean > 0:
+        return Bearing.FOR if p < alpha else Bearing.OPEN
     return Bearing.AGAINST if harm.high < floor else Bearing.OPEN
 
 
-def _p(p: float) -> str:
-    return f"Holm p = {p:.2g}"
+def _outcome(result: Result, on: HarmOn) -> str:
+    """Where something is lost, and of copying how much there is to lose."""
+    if on.outcome == TEXT:
+        return "held-out text"
+    gained = number(result.harms.copying.mean)
+    return f"copying at period {result.harms.period}, where a repeat saves {gained}"
 
 
-def _start(before: Interval) -> str:
-    return f", {number(before.mean)} at step 0"
+def _beside(result: Result, on: HarmOn, p: float, before: Interval | None) -> list[str]:
+    """How many sequences, where not as many as the sentence says; p; step 0."""
+    n, smallest = on.harm.n, result.harms.smallest_p(on)
+    drawn = n > EXACT_FLIPS and p <= smallest * (1 + 1e-9)
+    return [
+        *([] if n == result.headline.n_sequences else [f"n = {n}"]),
+        f"Holm p {'<=' if drawn else '='} {p:.2g}",
+        *([] if before is None else [f"{number(before.mean)} at step 0"]),
+    ]
 
 
-def _distance(offset: int) -> str:
+def where_of(reading: Reading, kind: Kind, place: Head) -> str:
+    """Where a head's attention goes by a kind of score; of fixed distances, which."""
+    offsets = reading[kind].offsets
+    if offsets is None:
+        return WORDS[kind].where
+    offset = int(offsets[place])
     return f"{offset} {'token' if offset == 1 else 'tokens'} back"
 
 
@@ -148,7 +165,9 @@ def _before(result: Result, reading: Reading, kind: Kind, place: Head) -> float 
     return None if first is None or kind not in first else float(first[kind].intervals.mean[place])
 
 
-def _at_step_zero(result: Result, before: float | None) -> str:
+def at_step_zero(result: Result, reading: Reading, kind: Kind, place: Head) -> str:
+    """The same score at step 0, or why it is missing."""
+    before = _before(result, reading, kind, place)
     if before is not None:
         return f"{number(before)} at step 0"
-    return "this being step 0" if result.step == 0 else "no step 0 is kept"
+    return "this is step 0" if result.step == 0 else "the run keeps no step 0"

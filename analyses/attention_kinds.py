@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from analyses.attention_stimuli import Sequences, Stimulus
+from analyses.attention_stimuli import Sequences, Stimulus, period_of
 from interp import scores
 from interp.patterns import ScoreFunction
 from interp.stimuli import copy_start
@@ -40,8 +40,8 @@ class Kind(StrEnum):
     PREFIX_MATCHING = "prefix_matching"
     """In random tokens that come four times: to all the tokens after earlier copies together (Olsson et al. 2022)."""
     POSITIONAL = "positional"
-    """At the head's best fixed distance, chosen on every other sequence and measured on the rest; not in repeats, where
-    a match lies at a fixed distance too."""
+    """At the head's best fixed distance: in the control, chosen on every other sequence and measured on the rest; in
+    text, at the distance chosen in the control. Not in repeats, where a match lies at a fixed distance too."""
     LOCAL = "local"
     """To the last 8 keys, the token itself among them."""
     FAR = "far"
@@ -158,6 +158,5 @@ def _profile(pattern: scores.Pattern) -> Tensor:
 
 def _segments(sequences: Sequences) -> tuple[int, int]:
     """The period, and where the first copy begins."""
-    if sequences.period is None:
-        raise ValueError("repeats have a period")
-    return sequences.period, copy_start(sequences.tokens.shape[1], sequences.period)
+    period = period_of(sequences)
+    return period, copy_start(sequences.tokens.shape[1], period)

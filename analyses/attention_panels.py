@@ -78,10 +78,12 @@ def _rows(result: Result, verdict: Verdict) -> Iterator[dict[str, Any]]:
 
 
 def _row_title(verdict: Verdict) -> str:
-    """The head and its name; behind a comma what keeps it from having one."""
+    """The head and its name; behind a comma what keeps it from having one; with a question mark what is open."""
+    if verdict.possible:
+        return f"{verdict.label}  {_short_name(verdict.possible[0])}?"
     if not verdict.kinds:
         return verdict.label
-    name = WORDS[verdict.kinds[0]].name.removesuffix(" head").removesuffix("-token")
+    name = _short_name(verdict.kinds[0])
     match verdict.standing:
         case Standing.SUPPORTED:
             said = name
@@ -90,6 +92,10 @@ def _row_title(verdict: Verdict) -> str:
         case _:
             said = f"{name}, {_SHORT[verdict.standing]}"
     return f"{verdict.label}  {said}"
+
+
+def _short_name(kind: Kind) -> str:
+    return WORDS[kind].name.removesuffix(" head").removesuffix("-token")
 
 
 _SHORT = {Standing.DISPUTED: "disputed", Standing.ATTENTION: "no cause"}
@@ -117,13 +123,20 @@ def head_panels(result: Result) -> Any:
     which = "every head" if len(order) == n else f"{len(order)} of {n} heads, those with a claim first"
     subtitle = [
         f"{which}; lines: {result.config.level:.0%} intervals; grey: chance, or 2 sd of random heads; open: step 0;",
-        "harms are logarithmic beyond a few hundredths; the colour is the kind it was found for",
+        "harms are logarithmic beyond a few hundredths; the colour, and what attention is shown, is the kind it was",
+        "found for; grey: none, with its attention as an induction head" + _not_shown(result),
     ]
     return (
         alt.hconcat(*parts, spacing=14)
         .resolve_scale(color="independent")
         .properties(title=alt.TitleParams("Each head by every source", subtitle=subtitle, fontSize=12))
     )
+
+
+def _not_shown(result: Result) -> str:
+    """The panels that a model's settings leave out."""
+    settings = ", ".join(dict.fromkeys(each.setting for each in result.weights.missing.values()))
+    return f"; weights are not all read ({settings})" if settings else ""
 
 
 @dataclass(frozen=True)
@@ -148,7 +161,7 @@ _PANELS = {
 def _panel(result: Result, own: Rows, order: list[str], panel: str) -> Any:
     axis = _PANELS[panel]
     base = alt.Chart(pd.DataFrame(own)).encode(y=_head_axis(order, labelled=panel == "attention"))
-    x = alt.X("value:Q", title=axis.title, scale=_scale(axis), axis=_value_axis(axis, own))
+    x = alt.X("value:Q", title=axis.title, scale=_scale(axis, own), axis=_value_axis(axis, own))
     colour = alt.Color(
         "kind:N",
         scale=alt.Scale(domain=list(_COLOURS), range=list(_COLOURS.values())),
@@ -179,17 +192,34 @@ def _head_axis(order: Sequence[str], *, labelled: bool) -> alt.Y:
     return alt.Y("title:N", sort=list(order), title=None, axis=axis if labelled else None)
 
 
-def _scale(axis: _Axis) -> alt.Scale:
-    return alt.Scale(type="symlog", constant=0.02) if axis.domain is None else alt.Scale(domain=list(axis.domain))
+def _scale(axis: _Axis, rows: Rows) -> alt.Scale:
+    if axis.domain is not None:
+        return alt.Scale(domain=list(axis.domain))
+    return alt.Scale(type="symlog", constant=0.02, domain=list(_harm_domain(rows)), nice=False)
 
 
 def _value_axis(axis: _Axis, rows: Rows) -> alt.Axis:
     if axis.domain is not None:
         low, high = axis.domain
         return alt.Axis(values=[low, (low + high) / 2, high], format="~g")
-    low, high = min(row["low"] for row in rows), max(row["high"] for row in rows)
-    ticks = [sign * size for size in (0.1, 1.0, 10.0) for sign in (1, -1) if low <= sign * size <= high]
+    low, high = _harm_domain(rows)
+    ticks = [sign * size for size in _TENS for sign in (1, -1) if low <= sign * size <= high]
     return alt.Axis(values=sorted([0.0, *ticks]), format="~g")
+
+
+_TENS = (0.1, 1.0, 10.0, 100.0)
+
+
+def _harm_domain(rows: Rows) -> tuple[float, float]:
+    """From a tick to a tick, 0 among them, and never without a second: what has one tick has no scale.
+
+    >>> _harm_domain([{"low": -0.002, "high": 0.01}]), _harm_domain([{"low": -0.3, "high": 8.5}])
+    ((-0.01, 0.1), (-1.0, 10.0))
+    """
+    low, high = min(row["low"] for row in rows), max(row["high"] for row in rows)
+    beyond = next((size for size in _TENS if high <= size), high)
+    below = 0.01 if low >= -0.01 else next((size for size in _TENS if -low <= size), -low)
+    return -below, beyond
 
 
 def _null_band(result: Result, base: alt.Chart) -> alt.Chart:

@@ -13,13 +13,14 @@ does), and along which path a head acts (head-circuits does).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from analyses.attention_behaviour import Behaviour, read_behaviour
 from analyses.attention_examples import example_passages
@@ -38,7 +39,7 @@ from analyses.attention_result import (
     found_heads,
     strongest,
 )
-from analyses.attention_stimuli import Sequences, decisive, sequences_for
+from analyses.attention_stimuli import Sequences, Stimulus, decisive, period_of, sequences_for
 from analyses.attention_verdicts import verdicts
 from analyses.attention_weights import read_weights
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file, held_out_file
@@ -82,8 +83,12 @@ def run(subject: Lab, config: Config, *, progress: Progress | None = None) -> Re
     total = len(shown) * (1 if first is None else 2)
     steps = iter(range(total))
 
-    def readings(lab: Lab) -> tuple[Reading, ...]:
-        return tuple(_read(lab, each, config, next(steps), total, progress) for each in shown)
+    def readings(lab: Lab, known: Sequence[Reading] = ()) -> tuple[Reading, ...]:
+        done: list[Reading] = []
+        for each in shown:
+            distances = _distances(known or done) if each.stimulus is Stimulus.TEXT else None
+            done.append(_read(lab, each, config, distances, next(steps), total, progress))
+        return tuple(done)
 
     own, trained = readings(subject), trained_periods(subject)
     attention = Attention(
@@ -93,7 +98,7 @@ def run(subject: Lab, config: Config, *, progress: Progress | None = None) -> Re
         tokens_seen=subject.tokens_seen,
         trained_periods=(trained.start, trained.stop - 1) if trained else None,
         readings=own,
-        at_step_zero=None if first is None else readings(first),
+        at_step_zero=None if first is None else readings(first, own),
     )
     heads = _ablated(attention)
     behaviour, no_behaviour = _behaviour(subject, claimed_heads(attention) or heads, config, progress)
@@ -147,10 +152,31 @@ def _check_causal(lab: Lab) -> None:
         )
 
 
-def _read(lab: Lab, sequences: Sequences, config: Config, step: int, total: int, progress: Progress | None) -> Reading:
+def _distances(readings: Sequence[Reading]) -> Int[Tensor, "layer head"] | None:
+    """The distance of each head that the control of the deciding period found, so that text is asked about the same."""
+    control = next(each for each in readings if each.stimulus is Stimulus.CONTROL)
+    return control[Kind.POSITIONAL].offsets if Kind.POSITIONAL in control else None
+
+
+def _read(
+    lab: Lab,
+    sequences: Sequences,
+    config: Config,
+    distances: Int[Tensor, "layer head"] | None,
+    step: int,
+    total: int,
+    progress: Progress | None,
+) -> Reading:
     if progress is not None:
         progress(step, total, f"{sequences.stimulus.value} at step {lab.step}")
-    reading = read(lab.gpt, sequences, n_resamples=config.n_resamples, level=config.level, seed=config.seed)
+    reading = read(
+        lab.gpt,
+        sequences,
+        n_resamples=config.n_resamples,
+        level=config.level,
+        seed=config.seed,
+        distances=distances,
+    )
     if progress is not None:
         progress(step + 1, total, "")
     return reading
@@ -198,7 +224,7 @@ def _behaviour(
 def _example(lab: Lab, readings: tuple[Reading, ...], seed: int) -> Example:
     """The strongest induction head on one sequence, short enough to be drawn cell by cell."""
     main, bos = decisive(readings), lab.tokenizer.bos
-    period = min(main.period or 0, _DRAWN_PERIOD)
+    period = min(period_of(main), _DRAWN_PERIOD)
     tokens = repeated_tokens(1, period, ordinary_ids(lab.tokenizer), seed=seed, bos=bos)[0]
     layer, index = strongest(main, Kind.INDUCTION)
     return Example(
@@ -213,9 +239,8 @@ def _example(lab: Lab, readings: tuple[Reading, ...], seed: int) -> Example:
 def _rows(result: Result, reading: Reading) -> Iterator[dict[str, Any]]:
     first = result.first(reading)
     for name, measure in reading.measures.items():
-        mean = measure.intervals.mean
-        rank = mean.flatten().argsort(descending=True).argsort().reshape(mean.shape) + 1
-        for layer, index in torch.cartesian_prod(*map(torch.arange, mean.shape)).tolist():
+        rank = measure.ranks
+        for layer, index in result.heads:
             cell = measure.intervals[layer, index]
             yield {
                 "stimulus": reading.stimulus.value, "period": reading.period, "trained": reading.trained,

@@ -9,7 +9,7 @@ spreads attention evenly over all visible keys, and so holds for the very rows a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Float, Int
@@ -20,7 +20,7 @@ from analyses.attention_stimuli import Sequences, Stimulus
 from interp import scores
 from interp.head_copying import copying_chance, copying_function
 from interp.patterns import WriteFunction, pattern_scores
-from interp.stats import Interval, Intervals, bootstrap_means
+from interp.stats import Intervals, bootstrap_means
 from model.errors import NotAdditiveError
 from model.settings import as_enum
 
@@ -42,19 +42,9 @@ class Measure:
     chance: float
     """What even attention over all visible keys would give, on the same rows; for copying, what an even write would."""
     offsets: Int[Tensor, "layer head"] | None = None
-    """Positional only: the distance that was chosen for each head, 1 being the token before."""
+    """Positional only: the distance at which each head was measured, 1 being the token before."""
     permuted: Float[Tensor, "layer head"] | None = None
     """Copying only: the score were each row's attention spread evenly over the tokens it may see."""
-
-    @property
-    def excess(self) -> Float[Tensor, "layer head"]:
-        """How far the means lie above chance."""
-        return self.intervals.mean - self.chance
-
-    def excess_of(self, layer: int, head: int) -> Interval:
-        """How far one head lies above chance, with its interval."""
-        cell = self.intervals[layer, head]
-        return replace(cell, mean=cell.mean - self.chance, low=cell.low - self.chance, high=cell.high - self.chance)
 
     @property
     def ranks(self) -> Int[Tensor, "layer head"]:
@@ -98,11 +88,6 @@ class Reading:
         return kind in self.measures
 
     @property
-    def n_copies(self) -> int | None:
-        """How often a segment comes; None for text."""
-        return None if self.period is None else self.n_pos // self.period
-
-    @property
     def title(self) -> str:
         """What the reading is called in figures."""
         unseen = "" if self.trained else ", unseen"
@@ -115,8 +100,21 @@ class Reading:
         }[self.stimulus]
 
 
-def read(gpt: GPT, sequences: Sequences, *, n_resamples: int, level: float, seed: int, progress: Any = None) -> Reading:
-    """Measure every score of every head on `sequences`."""
+def read(
+    gpt: GPT,
+    sequences: Sequences,
+    *,
+    n_resamples: int,
+    level: float,
+    seed: int,
+    distances: Int[Tensor, "layer head"] | None = None,
+    progress: Any = None,
+) -> Reading:
+    """Measure every score of every head on `sequences`.
+
+    Attention at one distance is measured at `distances`, those that were found elsewhere; without them each head's own
+    is chosen on half of the sequences and measured on the other half.
+    """
     functions = functions_on(sequences)
     writes, left_out = _writes(gpt, sequences)
     levels = chance_levels(functions, sequences.tokens)
@@ -127,7 +125,7 @@ def read(gpt: GPT, sequences: Sequences, *, n_resamples: int, level: float, seed
     def intervals(values: Float[Tensor, "sequence layer head"]) -> Intervals:
         return bootstrap_means(values, n_resamples, seed, level)
 
-    measures = {name: _measure(name, values, levels[name], intervals) for name, values in found.items()}
+    measures = {name: _measure(name, values, levels[name], intervals, distances) for name, values in found.items()}
     return Reading(
         stimulus=sequences.stimulus,
         period=sequences.period,
@@ -154,14 +152,24 @@ def _measure(
     values: Float[Tensor, "sequence layer head *numbers"],
     chance: float,
     intervals: Callable[[Tensor], Intervals],
+    distances: Int[Tensor, "layer head"] | None,
 ) -> Measure | None:
-    """The measure of one kind; None where fewer than two sequences have a target."""
+    """The measure of one kind; None where fewer than two sequences have a target, or reach as far as `distances`."""
     offsets = permuted = None
     if name == Kind.POSITIONAL.value:
-        offsets, values = scores.best_offsets(values)
+        if distances is not None and int(distances.max()) >= values.shape[-1]:
+            return None
+        offsets, values = scores.best_offsets(values) if distances is None else (distances, _at(values, distances))
     elif name == COPYING:
         permuted, values = values[..., 1].double().mean(0), values[..., 0]
     kept = values[values.flatten(1).isfinite().all(1)]
     if len(kept) < 2:
         return None
     return Measure(intervals=intervals(kept), chance=chance, offsets=offsets, permuted=permuted)
+
+
+def _at(
+    profiles: Float[Tensor, "sequence layer head offset"], distances: Int[Tensor, "layer head"]
+) -> Float[Tensor, "sequence layer head"]:
+    """Attention at one distance for each head."""
+    return profiles.gather(-1, distances.expand(len(profiles), -1, -1)[..., None])[..., 0]

@@ -57,7 +57,7 @@ class Config:
     max_ablated: int = 32
     """Heads ablated one by one, at most; a larger model's are those with a claim to test, strongest first."""
     floor: float = 0.05
-    """Harm in nats below which an ablation shows nothing."""
+    """Harm in nats below which an ablation shows nothing: the whole interval has to lie beyond."""
     alpha: float = 0.05
     """Level of the claims about ablated heads, after Holm's correction."""
 
@@ -166,7 +166,9 @@ def found(result: Attention, kind: Kind | str) -> Bool[Tensor, "layer head"]:
     scores = reading_for(result, kind)[kind].intervals
     if not can_be_found(result, kind):
         return torch.zeros_like(scores.mean, dtype=torch.bool)
-    passing = _strong(result, kind, scores.mean) & (scores.low >= _floor(result, kind)) & _has_the_name(result, kind)
+    passing = (
+        _strong(result, kind, scores.mean) & (scores.low >= _floor(result, kind)) & may_have_the_name(result, kind)
+    )
     return passing & (result.control[kind].intervals.mean < scores.mean / 2) if kind in BY_CONTENT else passing
 
 
@@ -176,13 +178,13 @@ def possible(result: Attention, kind: Kind | str) -> Bool[Tensor, "layer head"]:
     Where `kind` cannot be decided, the heads whose score is as high as the rule asks.
     """
     scores = reading_for(result, kind)[kind].intervals
-    high = _strong(result, kind, scores.high) & (scores.high >= _floor(result, kind)) & _has_the_name(result, kind)
+    high = _strong(result, kind, scores.high) & (scores.high >= _floor(result, kind)) & may_have_the_name(result, kind)
     if not can_be_found(result, kind):
         return high
     return high & (result.control[kind].intervals.low < scores.high / 2) if kind in BY_CONTENT else high
 
 
-def _has_the_name(result: Attention, kind: Kind | str) -> Bool[Tensor, "layer head"]:
+def may_have_the_name(result: Attention, kind: Kind | str) -> Bool[Tensor, "layer head"]:
     """For fixed distances, where they are not 0 or 1, which have names of their own; for other kinds everywhere."""
     measure = reading_for(result, kind)[kind]
     return torch.ones_like(measure.intervals.mean, dtype=torch.bool) if measure.offsets is None else measure.offsets > 1

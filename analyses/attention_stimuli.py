@@ -83,6 +83,13 @@ class Periodic(Protocol):
 P = TypeVar("P", bound=Periodic)
 
 
+def period_of(shown: Periodic) -> int:
+    """The period of what has one."""
+    if shown.period is None:
+        raise ValueError(f"{shown.stimulus.value} has no period")
+    return shown.period
+
+
 def sequences_for(
     lab: Lab, *, periods: Sequence[int], n_sequences: int, n_text: int, seed: int
 ) -> tuple[Sequences, ...]:
@@ -169,7 +176,7 @@ def _text(lab: Lab, n_text: int) -> tuple[Sequences, ...]:
 def _control(main: Sequences, seed: int) -> Sequences:
     return Sequences(
         stimulus=Stimulus.CONTROL,
-        tokens=reordered(main.tokens, main.period or 0, seed=seed + 1),
+        tokens=reordered(main.tokens, period_of(main), seed=seed + 1),
         period=main.period,
         trained=main.trained,
         bos=main.bos,

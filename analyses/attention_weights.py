@@ -68,8 +68,9 @@ def read_weights(lab: Lab, *, seed: int) -> Weights:
     def asked(name: str, question: Callable[[], T]) -> T | None:
         try:
             return question()
-        except NotAdditiveError as error:
-            missing[name] = Missing(setting=f"norm={lab.config.norm.value}", reason=str(error))
+        except NotAdditiveError:
+            setting = f"norm={lab.config.norm.value}"
+            missing[name] = Missing(setting=setting, reason=_NOT_A_SUM.format(setting=setting))
         except UndefinedError as error:
             missing[name] = Missing(setting=error.setting, reason=str(error))
         return None
@@ -84,6 +85,9 @@ def read_weights(lab: Lab, *, seed: int) -> Weights:
         composition={name: each for name, each in found.items() if each is not None},
         missing=missing,
     )
+
+
+_NOT_A_SUM = "that needs a residual stream that is a sum of what was written to it, and with {setting} it is not."
 
 
 def _attended(lab: Lab, seed: int) -> torch.Tensor:

@@ -36,7 +36,7 @@ WORDS = MappingProxyType(
         Kind.CURRENT: _like("current-token head", "on the token itself"),
         Kind.POSITIONAL: Words(
             "positional head",
-            "at one distance, the copy re-ordered",
+            "at one distance of two tokens or more",
             "attends at one distance",
             "attend at one distance each",
         ),

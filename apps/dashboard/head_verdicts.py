@@ -17,6 +17,7 @@ COLOURS: dict[Standing, Literal["green", "orange", "blue", "gray"]] = {
     Standing.SUPPORTED: "green",
     Standing.DISPUTED: "orange",
     Standing.ATTENTION: "blue",
+    Standing.OPEN: "gray",
     Standing.RESTS: "gray",
     Standing.NONE: "gray",
 }
@@ -26,8 +27,9 @@ MEANINGS = {
     Standing.SUPPORTED: "found by its attention, something is lost without it, and nothing measured speaks against it",
     Standing.DISPUTED: "found, and something is lost without it, but its weights or its attention on text disagree",
     Standing.ATTENTION: "found by its attention; that anything is lost without it is not shown",
+    Standing.OPEN: "found for no kind, but its intervals cannot rule one out",
     Standing.RESTS: "attends to position 0, and to nothing that was looked for",
-    Standing.NONE: "attends to nothing that was looked for",
+    Standing.NONE: "passes no rule by which heads were looked for",
 }
 
 SIGNS = {Bearing.FOR: "+ for", Bearing.AGAINST: "− against", Bearing.OPEN: "· open", Bearing.ABSENT: "? absent"}
@@ -59,6 +61,8 @@ def _row(verdict: Verdict) -> dict[str, object]:
 
 def kind_name(verdict: Verdict) -> str:
     """What its attention is like, in a word or two."""
+    if verdict.possible:
+        return f"{WORDS[verdict.possible[0]].name.removesuffix(' head')}?"
     return WORDS[verdict.kinds[0]].name.removesuffix(" head") if verdict.kinds else "–"
 
 
@@ -102,7 +106,7 @@ def facts(result: Result, verdict: Verdict) -> tuple[str, ...]:
         "" if result.text is None else f"{result.text.n_sequences} rows of held-out text",
         "" if seen is None else f"{seen.n_queries:,} tokens of its corpus",
         f"{result.config.level:.0%} bootstrap intervals",
-        "p corrected over the heads that were ablated (Holm)",
+        "p corrected over the heads that were ablated, on copying and on text (Holm)",
         "* told beside, cannot decide this name" if beside else "",
     ]
     return tuple(part for part in parts if part)

@@ -15,14 +15,14 @@ import torch
 
 from analyses import attention_patterns as study
 from analyses.attention_figure import matrix_rows
-from analyses.attention_readings import BY_CONTENT, SHARES, Kind, Reading
+from analyses.attention_readings import BY_CONTENT, SHARES, Kind
 from analyses.attention_stimuli import Stimulus, choose_periods
 from analyses.records import decode, encode, same
 from analyses.study import load_result, run_study
-from interp.stats import Intervals
 from model import GPT, GPTConfig
 from model.errors import ConfigError, InputError
 from model.lab import Lab
+from tests.analyses.attention_edits import with_intervals, with_score
 from tests.planted import D_VOCAB, INDUCTION_HEAD, N_CTX, PREVIOUS_HEAD
 from tests.planted_run import planted_lab
 
@@ -114,7 +114,7 @@ def test_findings_of_a_random_model_deny_everything(random_lab: Callable[..., La
     assert len(denied) >= 6
     assert all(sentence.startswith("No ") for sentence in denied)
     unread = [finding.sentence for finding in findings if finding.found is None]
-    assert all("is not seen" in sentence or "not all is read" in sentence for sentence in unread)
+    assert all("is not seen" in sentence or "are not read" in sentence for sentence in unread)
 
 
 def test_a_head_that_learned_a_distance_is_not_found(result: study.Result) -> None:
@@ -123,24 +123,6 @@ def test_a_head_that_learned_a_distance_is_not_found(result: study.Result) -> No
     sentence = study.findings(shortcut)[0].sentence
     assert sentence.startswith("No head attends like an induction head")
     assert "1.00 at that distance in the re-ordered control" in sentence
-
-
-def with_intervals(result: study.Result, reading: Reading, kind: Kind, intervals: Intervals) -> study.Result:
-    """The result with other scores of one kind on one reading."""
-    edited = replace(reading, measures=reading.measures | {kind.value: replace(reading[kind], intervals=intervals)})
-    return replace(result, readings=tuple(edited if each is reading else each for each in result.readings))
-
-
-def with_score(
-    result: study.Result, reading: Reading, kind: Kind, head: tuple[int, int], *, mean: float, low: float, high: float
-) -> study.Result:
-    """The result with another score of one head."""
-    parts = {"mean": mean, "low": low, "high": high}
-    before = reading[kind].intervals
-    changed = {name: getattr(before, name).clone() for name in parts}
-    for name, value in parts.items():
-        changed[name][head] = value
-    return with_intervals(result, reading, kind, replace(before, **changed))
 
 
 @pytest.mark.parametrize(
@@ -184,9 +166,9 @@ def test_the_sentence_on_text_says_no_more_than_its_interval_with_seed_level_and
 def test_a_missing_step_0_is_said_with_its_reason(result: study.Result) -> None:
     of_kinds = slice(0, 7)
     dropped = study.findings(replace(result, at_step_zero=None))
-    assert all("no step 0, which this run does not have" in finding.sentence for finding in dropped[of_kinds])
+    assert all("the run keeps no step 0" in finding.sentence for finding in dropped[of_kinds])
     first = study.findings(replace(result, at_step_zero=None, step=0))
-    assert all("nothing earlier, this being step 0" in finding.sentence for finding in first[of_kinds])
+    assert all("this is step 0" in finding.sentence for finding in first[of_kinds])
 
 
 def test_little_more_than_even_or_untrained_attention_is_no_finding(result: study.Result) -> None:
@@ -203,6 +185,34 @@ def test_little_more_than_even_or_untrained_attention_is_no_finding(result: stud
     sentence = next(each.sentence for each in study.findings(same_at_start) if "current-token" in each.sentence)
     assert sentence.startswith("No head attends like a current-token head")
     assert "needed are 0.4 and an interval from 0.2 above chance and step 0 on" in sentence
+
+
+def test_a_distance_of_0_or_1_is_no_evidence_for_or_against_a_positional_head(result: study.Result) -> None:
+    """L0H1 attends one token back with all its attention: that has a name of its own, and is quoted in no denial."""
+    measure = result.control[Kind.POSITIONAL]
+    assert float(measure.intervals.mean[PREVIOUS_HEAD]) == pytest.approx(1, abs=1e-3)
+    finding = next(each for each in study.findings(result) if "at one distance" in each.sentence)
+    assert finding.found is False
+    assert "the largest share of attention at one distance of two tokens or more is 0." in finding.sentence
+    assert "tokens back)" in finding.sentence
+    assert "L0H1" not in finding.sentence
+    assert measure.offsets is not None
+    nearest = replace(measure, offsets=torch.ones_like(measure.offsets))
+    control = replace(result.control, measures=result.control.measures | {Kind.POSITIONAL.value: nearest})
+    moved = replace(result, readings=tuple(control if each is result.control else each for each in result.readings))
+    finding = next(each for each in study.findings(moved) if "at one distance" in each.sentence)
+    assert finding.found is False
+    assert "each attends most to the token itself or before" in finding.sentence
+
+
+def test_text_is_asked_about_the_distance_that_the_control_found(result: study.Result) -> None:
+    found = result.control[Kind.POSITIONAL].offsets
+    assert found is not None
+    for readings in (result.readings, result.at_step_zero or ()):
+        text = next(each for each in readings if each.stimulus is Stimulus.TEXT)
+        assert torch.equal(text[Kind.POSITIONAL].offsets, found)  # pyright: ignore[reportArgumentType]
+    assert result.text is not None
+    assert result.text[Kind.POSITIONAL].intervals.n == result.text.n_sequences
 
 
 def test_a_wide_interval_is_no_denial(result: study.Result) -> None:
@@ -272,6 +282,8 @@ def test_the_figure_shows_every_head_on_one_scale_and_outlines_what_was_found(re
         "period 19, unseen", "period 19, re-ordered", "period 8", "period 13, unseen", "held-out text",
         "period 19, step 0",
     }  # fmt: skip
+    distances = rows[(rows["kind"] == "one distance") & (rows["reading"] == "period 19, step 0")]
+    assert distances["value"].notna().all()
 
 
 def test_the_example_is_the_strongest_induction_heads_pattern(result: study.Result) -> None:

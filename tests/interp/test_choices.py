@@ -126,7 +126,7 @@ def harms() -> HeadHarms:
     drawn = 1 + torch.rand(8, 1, generator=torch.Generator().manual_seed(7))
     on = {"meaning": "", "clean": 1.0, "harm": bootstrap_means(drawn), "p": torch.zeros(1)}
     both = tuple(HarmOn(outcome=outcome, **on) for outcome in (COPY, TEXT))
-    return HeadHarms(heads=(PLACE,), copying=bootstrap_mean(drawn[:, 0]), on=both)
+    return HeadHarms(heads=(PLACE,), period=6, copying=bootstrap_mean(drawn[:, 0]), on=both)
 
 
 def evidence(**choices: Any) -> Evidence:
@@ -280,6 +280,7 @@ def estimated(**choices: Any) -> circuits_result.Estimated:
         "layers": (0,),
         "group": 1,
         "agreement": agreement,
+        "spearman": Interval(mean=1.0, low=1.0, high=1.0, n=2, level=0.95, method="percentile"),
     }
     return circuits_result.Estimated(place="z", **cells, **rest)
 
