@@ -134,7 +134,8 @@ def _agreement_rows(result: Result) -> Iterator[dict[str, Any]]:
         first = None if start is None else start.estimated(each.place, each.method, each.direction).agreement
         yield {
             "what": "agreement", "metric": COPY_LOGIT, "way": each.place, "method": each.method.value,
-            "direction": each.direction.value, "value": found.spearman, "pearson": found.pearson,
+            "direction": each.direction.value, "value": found.spearman, "low": each.spearman.low,
+            "high": each.spearman.high, "pearson": found.pearson,
             "same_sign": found.same_sign, "overlooked": len(found.missed), "top": found.top, "n": found.n,
             "step_0": None if first is None else first.spearman,
         }  # fmt: skip

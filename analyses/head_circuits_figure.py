@@ -14,8 +14,8 @@ import altair as alt
 import pandas as pd
 import torch
 
-from analyses.figures import CATEGORIES, INK, QUIET, caption, diverging
-from analyses.head_circuits_result import COPY_LOSS, PATHS, Measured, Paths, Result
+from analyses.figures import CATEGORIES, DIVERGING, INK, QUIET, caption
+from analyses.head_circuits_result import COPY_LOSS, PATHS, Estimated, Measured, Paths, Result
 from interp.attribution_patching import Method
 from interp.patching import Direction
 from interp.paths import FFNs, Input
@@ -30,6 +30,8 @@ _SCATTERS = {
     ("k", Method.LINEAR, Direction.DENOISING): "keys, denoising",
     ("k", Method.QK_FIX, Direction.DENOISING): "the same, QK fix",
 }
+_PALE = "#dde3ea"
+"""What lies below the null."""
 _ROW = 22
 """Height of a sender's row in pixels."""
 
@@ -54,7 +56,9 @@ def _title(result: Result, paths: Paths | None) -> str:
         return "What feeds the copying heads: no path was patched"
     row = int(paths.effect.mean[:, _K].argmax())
     n = len(result.receivers)
-    into = f"the induction head {result.receivers[0]}" if n == 1 else f"the {n} induction heads"
+    kind = "" if result.trained else "the induction head "
+    kinds = "heads" if result.trained else "induction heads"
+    into = f"{kind}{result.receivers[0]}" if n == 1 else f"the {n} {kinds}"
     effect, total = paths.effect[row, _K].mean, paths.total[row].mean
     return f"{result.senders[row]} into the keys of {into}: {number(effect)} of its {number(total)} nats"
 
@@ -104,13 +108,15 @@ def _weights(result: Result) -> Any:
         ],
     )  # fmt: skip
     colour = alt.Color(
-        "z:Q", scale=diverging(largest), legend=alt.Legend(title="z above the null", orient="bottom", format=".0f")
+        "z:Q",
+        scale=_above(largest),
+        legend=alt.Legend(title="z above the null; pale: below it", orient="bottom", format=".0f"),
     )
     layers = [base.mark_rect(stroke="white", strokeWidth=0.5).encode(color=colour)]
     if cell >= 18:
-        light = alt.condition(f"abs(datum.z) > {0.6 * largest}", alt.value("white"), alt.value(INK))
+        light = alt.condition(f"datum.z > {0.6 * largest}", alt.value("white"), alt.value(INK))
         said = base.mark_text(fontSize=9).encode(text=alt.Text("z:Q", format=".0f"), color=light)
-        layers.append(said.transform_filter(f"abs(datum.z) >= {result.config.least_z}"))
+        layers.append(said.transform_filter(f"datum.z >= {result.config.least_z}"))
     return (
         alt.layer(*layers, data=rows)
         .properties(width=cell * len(result.receivers), height=_ROW * len(result.senders))
@@ -131,6 +137,13 @@ def _weights(result: Result) -> Any:
             )
         )
     )
+
+
+def _above(largest: float) -> alt.Scale:
+    """Full colour above the null alone: below it a head reads the sender less than a random one, which is pale."""
+    zero, *above = DIVERGING[len(DIVERGING) // 2 :]
+    domain = [-largest, 0.0, *(largest * (1 + place) / len(above) for place in range(len(above)))]
+    return alt.Scale(domain=domain, range=[_PALE, zero, *above], clamp=True, interpolate="lab")
 
 
 def _plain(**settings: Any) -> alt.Axis:
@@ -240,6 +253,29 @@ def estimate_rows(measured: Measured, senders: tuple[str, ...], receivers: tuple
     return pd.DataFrame(rows)
 
 
+def _about_zero(low: float, high: float) -> tuple[alt.Scale, alt.Axis]:
+    """Linear near zero and logarithmic beyond, so that one head of a large effect does not hide all others."""
+    largest = max(abs(low), abs(high), 1e-6)
+    power = math.floor(math.log10(largest))
+    sizes = [10.0**power, 10.0 ** (power - 1)]
+    ticks = [*(-each for each in sizes), 0.0, *sizes[::-1]]
+    domain = [min(low, 0.0) - 0.1 * largest * (low < 0), max(high, 0.0) + 0.1 * largest * (high > 0)]
+    scale = alt.Scale(type="symlog", constant=10.0 ** (power - 1), domain=domain, nice=False)
+    return scale, alt.Axis(
+        values=[each for each in ticks if domain[0] <= each <= domain[1]], format="~r", labelOverlap=True
+    )
+
+
+def _told(each: Estimated) -> list[str]:
+    """How well the estimate orders the places, or why that is not told."""
+    agreement = each.agreement
+    if not each.is_told:
+        why = "not defined" if math.isnan(agreement.spearman) else "not told"
+        return [f"Spearman {why}, n = {agreement.n}"]
+    missed = f"overlooks {len(agreement.missed)} of the {agreement.top} largest"
+    return [f"Spearman {number(agreement.spearman)}, n = {agreement.n}", missed]
+
+
 def _estimates(result: Result) -> Any:
     senders = result.senders if result.has_previous else ()
     rows = estimate_rows(result, senders, result.receivers)
@@ -254,17 +290,16 @@ def _estimates(result: Result) -> Any:
         here = rows[rows["panel"] == panel]
         values = torch.tensor([*here["true"], *here["estimate"]])
         low, high = float(values.min()), float(values.max())
-        scale = alt.Scale(domain=[min(low, 0.0), max(high, 1e-6)])
+        scale, axis = _about_zero(low, high)
         line = alt.Chart(pd.DataFrame({"true": [low, high], "estimate": [low, high]}))
-        agreement = result.estimated(place, method, direction).agreement
-        missed = f"overlooks {len(agreement.missed)} of the {agreement.top} largest"
+        told = _told(result.estimated(place, method, direction))
         points = alt.Chart(here).mark_point(filled=True, size=40, opacity=0.85)
         panels.append(
             alt.layer(
                 line.mark_line(color=QUIET, strokeDash=[3, 3], strokeWidth=1).encode(x="true:Q", y="estimate:Q"),
                 points.encode(
-                    x=alt.X("true:Q", title="true effect (logits)", scale=scale, axis=alt.Axis(tickCount=4)),
-                    y=alt.Y("estimate:Q", title="estimate", scale=scale, axis=alt.Axis(tickCount=4)),
+                    x=alt.X("true:Q", title="true effect (logits)", scale=scale, axis=axis),
+                    y=alt.Y("estimate:Q", title="estimate", scale=scale, axis=axis),
                     color=colour,
                     tooltip=["name:N", "role:N", alt.Tooltip("true:Q", format=".3f"),
                              alt.Tooltip("estimate:Q", format=".3f")],
@@ -274,13 +309,15 @@ def _estimates(result: Result) -> Any:
                 height=140,
                 title=alt.TitleParams(
                     panel,
-                    subtitle=[f"Spearman {number(agreement.spearman)}", missed],
+                    subtitle=told,
                     fontSize=11,
                 ),
             )
         )  # fmt: skip
     return alt.hconcat(*panels, spacing=24).properties(
         title=alt.TitleParams(
-            "Attribution patching beside true patching", subtitle="a point is a head; dashed: equal", fontSize=12
+            "Attribution patching beside true patching",
+            subtitle="a point is a head; dashed: equal; axes: linear near 0, then logarithmic",
+            fontSize=12,
         )
     )

@@ -10,31 +10,56 @@ import math
 
 import torch
 
-from analyses.head_circuits_result import COPY_LOSS, PATHS, Corruption, Estimated, Measured, Paths, Result, Weights
+from analyses.head_circuits_result import (
+    COPY_LOSS,
+    MIN_PLACES,
+    PATHS,
+    Corruption,
+    Estimated,
+    Measured,
+    Paths,
+    Result,
+    Weights,
+)
 from analyses.registry import Finding
 from interp.attribution_patching import Method
+from interp.composition import Null
 from interp.patching import Direction
-from interp.paths import FFNs
+from interp.paths import FFNs, Input
 from interp.places import head
 from interp.wording import nats, nothing_earlier, number, with_interval
 
 _K = PATHS.index("K")
+_UNTOLD = "at a period that training showed, a learned distance cannot be told from a match"
+_BELOW = 2.0
+"""So many standard deviations below its null, a writer is called less read than that."""
 _AGREES = 0.8
 """The rank correlation from which an estimate is said to order heads as the true effects do."""
 
 
 def sentences(result: Result) -> list[Finding]:
     """The corruption, the previous-token head, the other heads, the weights, and the estimates."""
-    return [_corruption(result), _feeding(result), *_others(result), *_weights(result), _estimates(result)]
+    return [_corruption(result), _feeding(result), *_others(result), *_weights(result), *_estimates(result)]
 
 
 def copies(result: Result) -> bool | None:
-    """Whether another first copy makes copying worse by more than the floor; None where the interval holds it."""
-    return result.gap.above(result.config.floor)
+    """Whether the second copy is told better than by chance, and by the match: all three by more than the floor.
+
+    Another first copy takes its tokens away with the match; the same tokens in another order take the match alone.
+    None where an interval leaves one of them open.
+    """
+    floor = result.config.floor
+    known = result.clean.above(result.chance - floor)
+    asked = (None if known is None else not known, result.gap.above(floor), result.gap_reordered.above(floor))
+    if False in asked:
+        return False
+    return None if None in asked else True
 
 
 def _where(result: Result) -> str:
-    return f"{result.run}@{result.step}, period {result.period}, n = {result.gap.n}, seed {result.config.seed}"
+    known = result.trained_periods
+    trained = f" ({'among' if result.trained else 'outside'} training's {known[0]} to {known[1]})" if known else ""
+    return f"{result.run}@{result.step}, period {result.period}{trained}, n = {result.gap.n}, seed {result.config.seed}"
 
 
 def _at_start(result: Result, said: str | None) -> str:
@@ -45,17 +70,22 @@ def _at_start(result: Result, said: str | None) -> str:
 
 
 def _corruption(result: Result) -> Finding:
-    start = None if result.at_step_zero is None else with_interval(result.at_step_zero.gap)
-    cost = f"the second copy costs {with_interval(result.clean)} nats"
-    more = f"{with_interval(result.gap)} more when the first copy is another random segment"
-    tail = f"({_at_start(result, start)}; {_where(result)})."
-    found = copies(result)
-    sentence = {
-        True: f"There is copying to take apart: {cost}, and {more} {tail}",
-        False: f"There is no copying to take apart: {cost}, and only {more} {tail}",
-        None: f"That there is copying to take apart is not shown: {cost}, and {more} {tail}",
+    found, start = copies(result), None if result.at_step_zero is None else _more(result.at_step_zero)
+    opening = {
+        True: "There is copying to take apart",
+        False: "There is no copying to take apart",
+        None: "That there is copying to take apart is not shown",
     }[found]
+    sentence = (
+        f"{opening}: the second copy costs {with_interval(result.clean)} nats, where a uniform guess costs "
+        f"{number(result.chance)}; with the first copy re-ordered it costs {_more(result)} with another random segment "
+        f"({_at_start(result, start)}; {_where(result)})."
+    )
     return Finding(sentence=sentence, found=found)
+
+
+def _more(measured: Measured) -> str:
+    return f"{with_interval(measured.gap_reordered)} more, and {with_interval(measured.gap)} more"
 
 
 def _feeding(result: Result) -> Finding:
@@ -85,7 +115,9 @@ def _verdict(result: Result, paths: Paths) -> tuple[bool | None, str]:
     receivers = _receivers(result)
     total, share = paths.total[0], paths.share[0, _K]
     if not copies(result):
-        return copies(result), f"That {sender} feeds {receivers} is not said, as there is no copying shown"
+        return None, f"That {sender} feeds {receivers} is not said, as there is no copying shown"
+    if result.trained:
+        return None, f"That {sender} feeds induction heads is not said: {_UNTOLD}"
     if total.high < config.floor:
         return False, f"{_upper(sender)} does not feed {receivers}"
     if total.low < config.floor:
@@ -149,6 +181,8 @@ def _held(result: Result) -> str:
 
 def _receivers(result: Result) -> str:
     names = result.receivers
+    if result.trained:  # no head has the name there
+        return f"{names[0]}" if len(names) == 1 else f"the {len(names)} heads that look where a match would be"
     if len(names) == 1:
         return f"the induction head {names[0]}"
     n_found = len(result.discovery.induction_heads)
@@ -210,16 +244,18 @@ def _others(result: Result) -> list[Finding]:
     first = 1 if result.has_previous else 0
     if paths is None or len(result.senders) <= first or not copies(result):
         return []
-    mean, p = paths.effect.mean[first:], paths.p[first:]
-    feeds = (mean >= config.floor) & (p < config.alpha)
+    effect, p = paths.effect, paths.p[first:]
+    feeds = (effect.low[first:] >= config.floor) & (p < config.alpha)
     feeds[:, PATHS.index("logits")] = False
-    several = len(mean)
+    mean, several = effect.mean[first:], len(p)
     rule = f"by {config.floor:g} nats or more through an input of {_receivers(result)}"
-    rule += f", Holm-corrected at {config.alpha:g}"
+    rule += f", Holm-corrected at {config.alpha:g} over {len(result.senders)} senders and {len(Input)} inputs"
     kind = "other heads of earlier layers" if several > 1 else "other head of earlier layers"
     before = _control_start(result, first)
+    none = bool((effect.high[first:, : len(Input)] < config.floor).all())
+    if result.smallest_p >= config.alpha and not none:
+        return [Finding(sentence=_too_few(result, f"{several} {kind}", before), found=None)]
     if not feeds.any():
-        none = bool((paths.effect.high[first:, :3] < config.floor).all())
         moves = "moves" if none else "is shown to move"
         sentence = f"Of {several} {kind}, none {moves} copying {rule} ({before}; {_where(result)})."
         return [Finding(sentence=sentence, found=False if none else None)]
@@ -232,6 +268,19 @@ def _others(result: Result) -> list[Finding]:
         f"{'; '.join(named)}{more} ({before}; {_where(result)})."
     )
     return [Finding(sentence=sentence, found=True)]
+
+
+def _too_few(result: Result, heads: str, before: str) -> str:
+    """Why no head can be shown to do anything, however much it does."""
+    paths, first = result.by(COPY_LOSS), 1 if result.has_previous else 0
+    largest = math.nan if paths is None else float(paths.effect.mean[first:, : len(Input)].max())
+    several = len(result.senders) * len(Input)
+    return (
+        f"Whether any of {heads} moves copying cannot be told: {result.gap.n} sequences are too few for any p below "
+        f"{result.config.alpha:g}, as their smallest is {result.smallest_p:.2g} when corrected over {several} effects; "
+        f"the largest effect by one input is {number(largest)} nats ({before}; {_where(result)}). Give more "
+        "n_sequences."
+    )
 
 
 def _named(result: Result, paths: Paths, row: int, feeds: torch.Tensor) -> str:
@@ -266,7 +315,7 @@ def _weights(result: Result) -> list[Finding]:
         f"{verdict} by {least:g} standard deviations of the null ({result.config.null.value}) or more: z {_range(z)}, "
         f"score {_range(score)} where unrelated heads have {result.d_model**-0.5:.3f}, rank {int(rank.min()) + 1} of "
         f"{weights.n_pairs} pairs at best",
-        f"by Q its z is {_range(weights.z[0, 0])}, by V {_range(weights.z[2, 0])}",
+        *(f"by {each.name} its z is {_range(z)}{_read_less(result, z)}" for each, z in _not_by_keys(weights)),
         _other_weights(result, weights),
         _at_start(result, _weights_at_start(result.at_step_zero)),
     ]
@@ -278,6 +327,8 @@ def _other_weights(result: Result, weights: Weights) -> str:
     if len(result.senders) == 1:
         return "there is no other head in an earlier layer"
     others = weights.z[_K, 1:].nan_to_num(nan=-torch.inf)
+    if not bool(others.isfinite().any()):
+        return "the other heads' composition is not defined"
     row, column = divmod(int(others.argmax()), others.shape[1])
     return f"of the other heads {result.senders[1 + row]} comes highest by K, z {number(float(others[row, column]))}"
 
@@ -288,6 +339,26 @@ def _weights_at_start(start: Measured | None) -> str | None:
     return f"z {_range(start.weights.z[_K, 0])} by K"
 
 
+def _not_by_keys(weights: Weights) -> list[tuple[Input, torch.Tensor]]:
+    """The first sender's z by the other inputs."""
+    return [(each, weights.z[place, 0]) for place, each in enumerate(Input) if each is not Input.K]
+
+
+_OF_NULL = {
+    Null.ROTATION: "the same writer turned at random",
+    Null.GAUSSIAN: "random weights",
+}
+"""What a score below the null is less than."""
+
+
+def _read_less(result: Result, z: torch.Tensor) -> str:
+    """What a z far below the null means, where all are."""
+    known = z[~z.isnan()]
+    if not len(known) or float(known.max()) > -_BELOW:
+        return ""
+    return f", less than {_OF_NULL[result.config.null]}: not read there"
+
+
 def _range(values: torch.Tensor) -> str:
     known = values[~values.isnan()]
     if not len(known):
@@ -296,48 +367,78 @@ def _range(values: torch.Tensor) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _estimates(result: Result) -> Finding:
-    """Whether attribution patching stands in for true patching of heads' outputs; other places are in the table."""
-    of_heads = {each: result.estimated("z", Method.LINEAR, each).agreement for each in Direction}
-    agrees = [each.value for each, agreement in of_heads.items() if agreement.spearman >= _AGREES]
-    found: bool | None = True if len(agrees) == len(of_heads) else None if agrees else False
-    opening = {
-        True: "Attribution patching orders the heads as true patching does",
-        None: f"Attribution patching orders the heads as true patching does when {' '.join(agrees)}, not otherwise",
-        False: "Attribution patching does not order the heads as true patching does",
-    }[found]
+def _estimates(result: Result) -> list[Finding]:
+    """Whether attribution patching stands in for true patching, one finding for each direction."""
+    return [_estimates_when(result, direction) for direction in Direction]
+
+
+def _estimates_when(result: Result, direction: Direction) -> Finding:
+    """Affirmed where every place passes, denied where none can, and else each place is told with what it is."""
+    here = [each for each in result.estimates if each.direction is direction]
+    start = None if result.at_step_zero is None else result.at_step_zero.estimated("z", Method.LINEAR, direction)
+    before = _at_start(result, None if start is None else f"z {_spearman(start)}")
+    layers = "one layer" if len(here[0].layers) == 1 else f"{len(here[0].layers)} layers"
+    rests = (
+        f"Spearman, {_AGREES:g} asked for; {before}; {_sizes(here)} of {layers}, effects on the logit of the right "
+        f"token; {_by_chance(here[0])}; {_where(result)}"
+    )
+    if all(each.agreement.n < MIN_PLACES for each in here):
+        said = f"Whether attribution patching orders heads as true patching does when {direction.value} cannot be told"
+        few = f"{_sizes(here)} are too few for a rank correlation, which could be 1 by chance"
+        return Finding(sentence=f"{said}: {few} ({_where(result)}).", found=None)
     if not copies(result):
-        found = copies(result)
-        opening = "Whether attribution patching can be relied on is not said, as there is no copying shown"
-    start = None if result.at_step_zero is None else _of_outputs(result.at_step_zero)
-    first = result.estimates[0]
-    layers = "one layer" if len(first.layers) == 1 else f"{len(first.layers)} layers"
-    rests = f"{first.agreement.n} heads of {layers}, on the logit of the right token"
-    sentence = (
-        f"{opening}: Spearman for what they write is {_of_outputs(result)}, where {_AGREES:g} is asked for"
-        f"{_least(result)} ({_at_start(result, start)}; {rests}; {_where(result)})."
-    )
-    return Finding(sentence=sentence, found=found)
+        said = f"Whether to rely on attribution patching when {direction.value} is not said, as no copying is shown"
+        return Finding(sentence=f"{said}: {_places(here)} ({rests}).", found=None)
+    groups = {verdict: [each for each in here if _orders(each) is verdict] for verdict in _ORDERS}
+    said = [f"{_ORDERS[verdict]} {_places(places)}" for verdict, places in groups.items() if places]
+    said[0] = f"When {direction.value}, {said[0]}"
+    whole = next((verdict for verdict, places in groups.items() if len(places) == len(here)), None)
+    return Finding(sentence=f"{'; '.join(said)} ({rests}).", found=whole, lines=(*said, f"({rests})"))
 
 
-def _of_outputs(measured: Measured) -> str:
-    """The rank correlation at z, in either direction."""
-    return " and ".join(
-        f"{number(measured.estimated('z', Method.LINEAR, each).agreement.spearman)} {each.value}" for each in Direction
-    )
+_ORDERS = {
+    True: "attribution patching orders heads as true patching does at",
+    False: "attribution patching does not order heads as true patching does at",
+    None: "whether attribution patching orders heads as true patching does cannot be told at",
+}
+"""What is said of the places that pass, of those that cannot, and of those left open."""
 
 
-def _least(result: Result) -> str:
-    """The place whose order is told worst, and what is overlooked there."""
-    known = [each for each in result.estimates if not math.isnan(each.agreement.spearman)]
-    if not known:
-        return ""
-    worst = min(known, key=lambda each: each.agreement.spearman)
-    agreement = worst.agreement
-    return (
-        f"; worst is {_place(worst)} {worst.direction.value}, {number(agreement.spearman)}, with "
-        f"{len(agreement.missed)} of the {agreement.top} largest effects overlooked"
-    )
+def _orders(each: Estimated) -> bool | None:
+    """Whether the whole interval lies above the bar; None where it holds it, and where there is nothing to tell by."""
+    if not each.is_told:
+        return None
+    return each.spearman.low >= _AGREES if each.spearman.excludes(_AGREES) else None
+
+
+def _places(here: list[Estimated]) -> str:
+    return ", ".join(f"{_place(each)} {_spearman(each)}{_overlooked(each)}" for each in here)
+
+
+def _spearman(each: Estimated) -> str:
+    """The rank correlation with its interval, or why there is none."""
+    if math.isnan(each.spearman.mean):
+        return "not defined, as effects or estimates are all equal"
+    if not each.is_told:
+        return f"not told, as {each.agreement.n} are too few"
+    return with_interval(each.spearman)
+
+
+def _overlooked(each: Estimated) -> str:
+    """How many of the largest true effects the estimate misses."""
+    return f" (overlooks {len(each.agreement.missed)} of {each.agreement.top})" if each.is_told else ""
+
+
+def _by_chance(each: Estimated) -> str:
+    """How many of them a random order would."""
+    top, n = each.agreement.top, each.agreement.n
+    return f"of the {top} largest effects of {n} a random order overlooks {top * (1 - top / n):.1f}"
+
+
+def _sizes(here: list[Estimated]) -> str:
+    """How many places were compared; k and v have fewer where heads share them."""
+    fewest, most = (end(each.agreement.n for each in here) for end in (min, max))
+    return f"{most} places" if fewest == most else f"{most} places ({fewest} of shared keys and values)"
 
 
 def _place(each: Estimated) -> str:

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from analyses.head_circuits_estimates import estimates
 from analyses.head_circuits_result import (
     COPY_LOGIT,
     COPY_LOSS,
+    PATHS,
     Config,
     Corruption,
-    Estimated,
     Measured,
     Paths,
     Result,
     Weights,
 )
 from analyses.registry import Progress
-from interp.approximation import approximation
-from interp.attribution_patching import OF_HEADS, attribution_patching
 from interp.composition import composition
 from interp.head_roles import HeadRoles, find_head_roles
 from interp.metrics import Metric, Sequences, copy_logit, outcome_metric
 from interp.outcomes import copy_outcome, fitting_batch
-from interp.patching import Direction, activation_patching, patch_grid, redrawn_first_copy
+from interp.patching import redrawn_first_copy
 from interp.path_patching import path_effects_by
 from interp.path_results import PathEffects
 from interp.paths import Input, feeding_paths
+from interp.periods import trained_periods
 from interp.places import Head, head
 from interp.recordings import Means, Recording, mean_held, record
 from interp.stats import bootstrap_mean, bootstrap_means, holm, sign_flip_ps
+from interp.stimuli import copy_start
 from interp.trials import CopyTask, copy_task
 from model.config import Positions
 from model.errors import InputError, NotAdditiveError
@@ -42,7 +42,7 @@ from model.lab import Lab
 from model.sites import Tap
 
 _OTHER_FIRST_COPIES = 7919
-"""Added to the seed for the redrawn copies, so that they are no draw of the task itself."""
+"""Added to the seed for other first copies, so that they are no draw of the task itself."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,6 +57,9 @@ class Question:
     receivers: tuple[Head, ...]
     clean: Sequences
     corrupted: Sequences
+    """With another random segment for the first copy."""
+    reordered: Sequences
+    """With the first copy in another order: the same tokens in the context, and no match."""
 
     @classmethod
     def of(cls, lab: Lab, config: Config) -> Question:
@@ -76,10 +79,12 @@ class Question:
             receivers=tuple(sorted(found)),
             clean=clean,
             corrupted=redrawn_first_copy(clean, task.period, task.ids, seed=config.seed + _OTHER_FIRST_COPIES),
+            reordered=reordered_first_copy(clean, task.period, seed=config.seed + _OTHER_FIRST_COPIES),
         )
 
     def answer(self, lab: Lab, now: Measured, before: Measured | None) -> Result:
         """The result, with what was asked."""
+        trained = trained_periods(lab)
         return Result(
             **{each.name: getattr(now, each.name) for each in fields(Measured)},
             config=self.config,
@@ -87,6 +92,8 @@ class Question:
             step=lab.step,
             tokens_seen=lab.tokens_seen,
             period=self.task.period,
+            trained_periods=(trained.start, trained.stop - 1) if trained else None,
+            chance=self.task.trial.scales[0],
             d_model=lab.config.d_model,
             discovery=self.discovery,
             senders=tuple(head(*each).label for each in self.senders),
@@ -107,7 +114,7 @@ class Question:
         gpt = lab.gpt
         loss, losses = self._metrics[COPY_LOSS], []
         rows = torch.arange(len(self.clean))
-        for tokens in (self.clean, self.corrupted):
+        for tokens in (self.clean, self.corrupted, self.reordered):
             batches = zip(tokens.split(self._batch(gpt)), rows.split(self._batch(gpt)), strict=True)
             with torch.no_grad():
                 found = [loss(gpt(batch.to(gpt.device)), here).double().cpu() for batch, here in batches]
@@ -117,11 +124,20 @@ class Question:
         return Measured(
             clean=bootstrap_mean(losses[0], seed=self.config.seed),
             gap=bootstrap_mean(losses[1] - losses[0], seed=self.config.seed),
+            gap_reordered=bootstrap_mean(losses[2] - losses[0], seed=self.config.seed),
             paths=paths,
             no_paths=no_paths,
             weights=weights,
             no_weights=no_weights,
-            estimates=tuple(self._estimates(lab, progress)),
+            estimates=estimates(
+                lab,
+                self.clean,
+                self.corrupted,
+                self._metrics[COPY_LOGIT],
+                config=self.config,
+                batch_size=self._batch(gpt),
+                progress=progress,
+            ),
         )
 
     # --- paths --------------------------------------------------------------------------------------------------------
@@ -169,6 +185,7 @@ class Question:
     def _summed_up(self, metric: str, found: PathEffects) -> Paths:
         seed = self.config.seed
         p = sign_flip_ps(found.effect, seed=seed)
+        inputs, rest = p[:, : PATHS.index("logits")], p[:, PATHS.index("logits") :]
         lead = None
         if len(found.senders) > 1:
             effect = found.effect * torch.where(found.effect[:, 0].mean(0) < 0, -1.0, 1.0)
@@ -181,7 +198,7 @@ class Question:
             effect=found.effects(seed=seed),
             share=found.shares(seed=seed),
             unexplained=found.unexplained,
-            p=torch.stack([holm(of_path) for of_path in p.T], dim=1),
+            p=torch.cat([holm(inputs), holm(rest)], dim=1),
             lead=lead,
         )
 
@@ -226,47 +243,20 @@ class Question:
         n = min(self.config.most_offsets, gpt.config.n_ctx)
         return sorted({round(each) for each in torch.linspace(0, gpt.config.n_ctx - 1, n).tolist()})
 
-    # --- estimates ----------------------------------------------------------------------------------------------------
-
-    def _estimates(self, lab: Lab, progress: Progress | None) -> Iterator[Estimated]:
-        """Attribution patching of every head of the chosen layers, beside the true effects, in both directions."""
-        gpt, layers, metric = lab.gpt, self._layers(lab.gpt), self._metrics[COPY_LOGIT]
-        jobs = [(direction, tap) for direction in Direction for tap in OF_HEADS]
-        for number, (direction, tap) in enumerate(jobs):
-
-            def counted(done: int, total: int, number: int = number) -> None:
-                if progress is not None:
-                    what = f"every head patched at step {lab.step}"
-                    progress(number * total + done, len(jobs) * total, what)
-
-            grid = patch_grid(gpt.config, tap, layers=layers)
-            pair, options = (self.clean, self.corrupted), {"direction": direction, "batch_size": self._batch(gpt)}
-            true = activation_patching(gpt, *pair, grid, metric, counted=counted, **options).effect[..., 0].mean(0)
-            for each in attribution_patching(gpt, *pair, metric, taps=[tap], **options):
-                estimate = each.effect.mean(0)[list(layers)]
-                yield Estimated(
-                    place=tap.template.rpartition("hook_")[2],
-                    method=each.method,
-                    direction=direction,
-                    layers=layers,
-                    group=gpt.config.n_heads // gpt.config.kv_heads,
-                    estimate=estimate,
-                    true=true,
-                    agreement=approximation(estimate, true, top=min(self.config.n_top, true.numel())),
-                )
-
-    def _layers(self, gpt: GPT) -> tuple[int, ...]:
-        """All layers; evenly spaced ones where the heads of all are too many; the middle one where one is allowed."""
-        last, allowed = gpt.config.n_layers - 1, self.config.most_patched // gpt.config.n_heads
-        spaced = torch.linspace(0, last, min(allowed, last + 1)).tolist() if allowed > 1 else [last / 2]
-        return tuple(sorted({round(each) for each in spaced}))
-
 
 def _senders(roles: HeadRoles, receivers: tuple[Head, ...]) -> tuple[Head, ...]:
     """Heads below the last receiver's layer: the previous-token head first, the rest by their previous-token score."""
     last = max((layer for layer, _ in receivers), default=0)
     below = [(layer, index) for layer in range(last) for index in range(roles.previous.shape[1])]
     return tuple(sorted(below, key=lambda each: (each != roles.previous_head, -float(roles.previous[each]))))
+
+
+def reordered_first_copy(tokens: Sequences, period: int, *, seed: int) -> Sequences:
+    """`tokens` with the first copy in a new random order, one for each sequence: the same tokens, and no match."""
+    start = copy_start(tokens.shape[1], period)
+    first = tokens[:, start : start + period]
+    order = torch.rand(first.shape, generator=torch.Generator().manual_seed(seed)).argsort(1).to(tokens.device)
+    return torch.cat([tokens[:, :start], first.gather(1, order), tokens[:, start + period :]], dim=1)
 
 
 def _no_senders(receivers: tuple[Head, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -14,9 +15,9 @@ from interp.attribution_patching import Method
 from interp.composition import Null
 from interp.head_roles import HeadRoles, RoleRule
 from interp.patching import Direction
-from interp.paths import FFNs
+from interp.paths import FFNs, Input
 from interp.places import head
-from interp.stats import Interval, Intervals
+from interp.stats import Interval, Intervals, smallest_sign_flip_p
 from model.errors import ConfigError
 from model.settings import as_enum
 
@@ -27,6 +28,9 @@ METRICS = {
     COPY_LOGIT: "logit of the right token minus the vocabulary's mean, on the second copy",
 }
 """What effects are measured by; claims are made on the first."""
+
+MIN_PLACES = 8
+"""Of fewer places a rank correlation is told nothing by: a random order has one of standard deviation 1/sqrt(n - 1)."""
 
 PATHS = ("Q", "K", "V", "logits")
 """The ways from a sender, in the order of every table: three inputs of the receivers, and straight to the logits."""
@@ -65,7 +69,7 @@ class Config:
     most_offsets: int = 16
     """Offsets over which composition is averaged, evenly spaced over the context (rope only)."""
     n_top: int = 5
-    """The largest true effects that an estimate must not overlook."""
+    """The largest true effects that an estimate must not overlook; never more than a third of the places."""
     rule: RoleRule = field(default_factory=RoleRule)
     """What makes an induction head or a previous-token head."""
     floor: float = 0.05
@@ -112,10 +116,11 @@ class Paths:
     unexplained: Float[Tensor, "sender path"]
     """E |total - effect| / E |total|."""
     p: Float[Tensor, "sender path"]
-    """Two-sided sign-flip p, Holm-corrected over the senders of each path."""
+    """Two-sided sign-flip p, Holm-corrected over senders and inputs together; of the logits, over senders."""
     lead: Intervals | None
     """By each path, the first sender's effect minus the largest of the others' in its direction, paired by sequence,
-    [path]; None where there is one sender."""
+    [path]; None where there is one sender. Which is the largest is chosen on the same sequences, so the lead is rather
+    too small, and its interval is not one for a chosen maximum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +154,14 @@ class Estimated:
     estimate: Float[Tensor, "layer component"]
     true: Float[Tensor, "layer component"]
     agreement: Approximation
+    spearman: Interval
+    """The rank correlation of `agreement` with an interval: estimates and true effects over resampled sequences.
+    Without ends (infinite) where a resample has none."""
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the rank correlation says anything: it is defined, and there are places enough for it."""
+        return self.agreement.n >= MIN_PLACES and not math.isnan(self.spearman.mean)
 
     def name(self, layer: int, component: int) -> str:
         """What a component is called: L1H3, or `L1 kv 0` where heads share keys and values."""
@@ -174,6 +187,8 @@ class Measured:
     """Copy loss on the clean sequences, in nats."""
     gap: Interval
     """Copy loss when the first copy is another one, minus that, paired by sequence, in nats."""
+    gap_reordered: Interval
+    """Copy loss when the first copy has the same tokens in another order, minus that, paired by sequence, in nats."""
     paths: tuple[Paths, ...]
     """By metric; empty where `no_paths` says why."""
     no_paths: str | None
@@ -201,6 +216,10 @@ class Result(Measured):
     step: int
     tokens_seen: int
     period: int
+    trained_periods: tuple[int, int] | None
+    """Shortest and longest period of the repeats in training; None if there were none."""
+    chance: float
+    """Copy loss of guessing evenly among the tokens that segments are drawn from, in nats."""
     d_model: int
     discovery: HeadRoles
     """Scores on the discovery sequences, and the heads that pass the rule there."""
@@ -216,6 +235,16 @@ class Result(Measured):
     """Whether the first sender is the previous-token head."""
     at_step_zero: Measured | None
     """The same sequences and heads at the run's first checkpoint; None if this is it, or it was not kept."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether training showed repeats of this period; then a learned distance cannot be told from a match."""
+        return self.trained_periods is not None and self.trained_periods[0] <= self.period <= self.trained_periods[1]
+
+    @property
+    def smallest_p(self) -> float:
+        """The smallest p that so few sequences allow one sender and input, after the correction over all."""
+        return min(1.0, smallest_sign_flip_p(self.gap.n) * len(self.senders) * len(Input))
 
     @property
     def n_heads(self) -> int:

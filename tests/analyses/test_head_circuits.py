@@ -15,8 +15,9 @@ import torch
 
 from analyses import head_circuits
 from analyses.head_circuits import PATHS, Config, Measured, Result
+from analyses.head_circuits_estimates import bootstrap_spearman
 from analyses.head_circuits_figure import draw, estimate_rows, path_rows, total_rows, weight_rows
-from analyses.head_circuits_measuring import Question
+from analyses.head_circuits_measuring import Question, reordered_first_copy
 from analyses.records import decode, encode, same
 from analyses.study import run_study
 from interp.attribution_patching import Method
@@ -114,9 +115,9 @@ def test_step_0_stands_beside_and_shows_nothing(result: Result):
 
 
 def test_the_findings_on_the_planted_circuit_affirm_it_with_their_numbers(result: Result):
-    corruption, feeding, others, weights, estimates = head_circuits.findings(result)
+    corruption, feeding, others, weights, *estimates = head_circuits.findings(result)
     assert [each.found for each in (corruption, feeding, others, weights)] == [True, True, False, True]
-    for finding in (corruption, feeding, others, weights, estimates):
+    for finding in (corruption, feeding, others, weights, *estimates):
         assert "planted@8" in finding.sentence
         assert "seed 0" in finding.sentence
         assert "step 0" in finding.sentence
@@ -146,7 +147,7 @@ def test_a_head_that_reads_by_its_queries_is_not_said_to_be_fed_through_its_keys
     assert float(weights.z[(K, *place)]) < 1
     said = head_circuits.findings(found)
     assert not any(finding.found for finding in said)
-    assert "The weights do not show it: L0H1 does not K-compose" in said[-2].sentence
+    assert "The weights do not show it: L0H1 does not K-compose" in said[-3].sentence
 
 
 def test_a_random_model_is_denied_every_finding(tmp_path: Path):
@@ -168,7 +169,7 @@ def test_a_random_model_whose_heads_pass_a_lax_rule_is_still_denied(tmp_path: Pa
     assert result.paths
     found = head_circuits.findings(result)
     assert not any(finding.found for finding in found)
-    assert "as there is no copying shown" in found[-1].sentence
+    assert "There is no copying to take apart" in found[0].sentence
     draw(result)
 
 
@@ -270,6 +271,111 @@ def test_without_a_previous_token_head_the_strongest_sender_is_told_and_nothing_
     assert finding.found is False
     assert "No previous-token head feeds the induction head L1H2" in finding.sentence
     assert "The head that does most through its keys is L0H1" in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("part", "low", "high", "found"),
+    [
+        ("clean", 2.9, 3.1, False),  # ln 19 is 2.94: the right token is told no better than by chance
+        ("clean", 2.0, 3.1, None),
+        ("gap_reordered", -0.01, 0.01, False),  # the tokens do it, not their order: no match is used
+        ("gap_reordered", 0.0, 0.4, None),
+        ("gap", -0.01, 0.01, False),
+    ],
+)
+def test_copying_is_better_than_chance_and_by_the_match(
+    result: Result, part: str, low: float, high: float, found: bool | None
+):
+    given = replace(result.clean, low=low, mean=(low + high) / 2, high=high)
+    said = head_circuits.findings(replace(result, **{part: given}))
+    assert said[0].found is found
+    assert "where a uniform guess costs 2.94" in said[0].sentence
+    assert not said[1].found
+    assert "as there is no copying shown" in said[1].sentence
+    assert "as no copying is shown" in said[-1].sentence
+    assert said[-1].found is None
+
+
+def test_a_reordered_first_copy_has_the_same_tokens_and_leaves_the_second():
+    tokens = torch.tensor([[9, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5], [9, 6, 7, 8, 1, 2, 6, 7, 8, 1, 2]])
+    other = reordered_first_copy(tokens, 5, seed=1)
+    assert torch.equal(other[:, [0, *range(6, 11)]], tokens[:, [0, *range(6, 11)]])
+    assert torch.equal(other[:, 1:6].sort(1).values, tokens[:, 1:6].sort(1).values)
+    assert not torch.equal(other, tokens)
+
+
+def test_at_a_period_that_training_showed_no_head_has_the_name(result: Result):
+    trained = replace(result, trained_periods=(2, result.period))
+    corruption, feeding, others, weights, *_ = head_circuits.findings(trained)
+    assert f"period {result.period} (among training's 2 to {result.period})" in corruption.sentence
+    assert feeding.found is None
+    assert "a learned distance cannot be told from a match" in feeding.sentence
+    assert not any("the induction head" in each.sentence for each in (feeding, others, weights))
+    assert "the induction head" not in draw(trained).to_dict()["title"]["text"]
+
+
+def test_too_few_sequences_for_any_p_are_said_to_be_too_few(result: Result):
+    """Six sequences and twelve effects: a control of 2 nats could not pass, and that is no evidence against it."""
+    paths = moved(result, lambda given: replace(given, mean=given.mean + 2, high=given.high + 2), part="effect")
+    others = head_circuits.findings(paths)[2]
+    assert others.found is None
+    assert "6 sequences are too few for any p below 0.05, as their smallest is 0.38" in others.sentence
+    assert "2.00 nats" in others.sentence
+
+
+def test_a_writer_less_read_than_its_null_is_told_as_not_read(result: Result):
+    weights = result.weights
+    assert weights is not None
+    z = weights.z.clone()
+    z[0, 0], z[2, 0] = -1.0, -9.0
+    said = head_circuits.findings(replace(result, weights=replace(weights, z=z)))[3].sentence
+    assert "by V its z is -9.00, less than the same writer turned at random: not read there" in said
+    assert said.count("not read there") == 1
+
+
+def judged(result: Result, low: float, high: float, **only: str) -> Result:
+    """The estimates' rank correlations given an interval, all or those of one place."""
+    estimates = tuple(
+        replace(each, spearman=replace(each.spearman, low=low, mean=(low + high) / 2, high=high))
+        if only.get("place", each.place) == each.place
+        else each
+        for each in result.estimates
+    )
+    return replace(result, estimates=estimates)
+
+
+def test_an_estimate_is_affirmed_where_every_place_passes(result: Result):
+    good = judged(result, 0.85, 0.95)
+    assert [each.found for each in head_circuits.findings(good)[4:]] == [True, True]
+    assert [each.found for each in head_circuits.findings(judged(result, 0.2, 0.6))[4:]] == [False, False]
+    mixed = head_circuits.findings(judged(good, 0.2, 0.6, place="k"))[4]
+    assert mixed.found is None
+    assert "attribution patching does not order heads as true patching does at k 0.40 [0.20, 0.60]" in mixed.sentence
+    undecided = head_circuits.findings(judged(good, 0.2, 0.9, place="k"))[4]
+    assert undecided.found is None
+    assert "as true patching does cannot be told at k 0.55 [0.20, 0.90]" in undecided.sentence
+    assert "8 places of 2 layers" in undecided.sentence
+    undefined = head_circuits.findings(judged(good, math.nan, math.nan, place="k"))[4]
+    assert undefined.found is None
+    assert "k not defined" in undefined.sentence
+    assert "nan" not in undefined.sentence
+
+
+def test_few_places_are_ordered_by_chance(of_means: Result):
+    for finding in head_circuits.findings(of_means)[-2:]:
+        assert finding.found is None
+        assert "4 places are too few for a rank correlation" in finding.sentence
+
+
+def test_the_interval_of_a_rank_correlation_is_wide_where_there_is_nothing_to_order():
+    drawn = torch.Generator().manual_seed(0)
+    noise = torch.randn(24, 10, generator=drawn)
+    clear = noise + 20 * torch.arange(10.0)
+    assert bootstrap_spearman(clear, 3 * clear).low == 1.0
+    vague = bootstrap_spearman(noise, torch.randn(24, 10, generator=drawn))
+    assert vague.high - vague.low > 0.5
+    assert math.isnan(bootstrap_spearman(clear, torch.zeros(24, 10)).mean)
+    assert bootstrap_spearman(clear, torch.zeros(24, 10)).high == math.inf
 
 
 def test_means_are_the_other_corruption(of_means: Result):
