@@ -46,6 +46,10 @@ STRENGTHS = (0.003, 0.03, 0.3, 3.0)
 N_CHOOSING = 3
 """Control tables that choose their regularisation; the others are fitted at the middle of these choices."""
 MAX_ITERATIONS = 500
+TOLERANCE = 1e-4
+"""The largest entry of the mean loss's gradient at which a solver stops."""
+CONTROL_TOLERANCE = 3e-4
+"""The same for the tables of the control task, in fp32: their mean moves by less than a point, in half the time."""
 LONGEST = 256
 """Longest window that is fed, in tokens."""
 SITES = (EMBED, "resid_post", "z")
@@ -196,9 +200,11 @@ def read_probes(
 
 def fit_controls(features: Float[Tensor, "sample feature"], drawn: Draw) -> list[Fit]:
     """The same probe on each table of the control task: the first choose their regularisation, the others share it."""
-    choosing = [fit_probe(features, drawn, labels) for labels in drawn.controls[:N_CHOOSING]]
+    precision = np.float64 if drawn.is_number else np.float32
+    scaled = {part: values.astype(precision) for part, values in _scaled(features, drawn).items()}
+    choosing = [_best(scaled, drawn, labels, STRENGTHS, CONTROL_TOLERANCE) for labels in drawn.controls[:N_CHOOSING]]
     middle = sorted(each.strength for each in choosing)[len(choosing) // 2]
-    others = [fit_probe(features, drawn, labels, strengths=(middle,)) for labels in drawn.controls[N_CHOOSING:]]
+    others = [_best(scaled, drawn, labels, (middle,), CONTROL_TOLERANCE) for labels in drawn.controls[N_CHOOSING:]]
     return choosing + others
 
 
@@ -206,14 +212,26 @@ def fit_probe(
     features: Float[Tensor, "sample feature"], drawn: Draw, labels: Tensor, *, strengths: Sequence[float] = STRENGTHS
 ) -> Fit:
     """One probe for `labels` (the draw's own, or its control) on the features of the draw's samples."""
+    return _best(_scaled(features, drawn), drawn, labels, strengths, TOLERANCE)
+
+
+def _scaled(features: Float[Tensor, "sample feature"], drawn: Draw) -> dict[Part, np.ndarray]:
+    """Features by part, in fp64, standardised by the training part."""
     x = {part: drawn.of(part, features).double() for part in Part}
     mean, std = x[Part.TRAIN].mean(0), x[Part.TRAIN].std(0, correction=0)
     std = torch.where(std > 0, std, torch.ones_like(std))
-    scaled = {part: ((values - mean) / std).numpy() for part, values in x.items()}
+    return {part: ((values - mean) / std).numpy() for part, values in x.items()}
+
+
+def _best(
+    scaled: dict[Part, np.ndarray], drawn: Draw, labels: Tensor, strengths: Sequence[float], tolerance: float
+) -> Fit:
+    """The probe of the strength that does best in validation."""
     target = {part: drawn.of(part, labels).numpy() for part in Part}
     best: Fit | None = None
-    predict = _ridge if drawn.is_number else _logistic
-    for strength, converged, model in predict(scaled[Part.TRAIN], target[Part.TRAIN], strengths):
+    x, y = scaled[Part.TRAIN], target[Part.TRAIN]
+    fitted = _ridge(x, y, strengths) if drawn.is_number else _logistic(x, y, strengths, tolerance)
+    for strength, converged, model in fitted:
         validation = _score(model(scaled[Part.VALIDATION]), target[Part.VALIDATION], drawn)
         if best is None or validation > best.validation:
             predicted = torch.from_numpy(model(scaled[Part.TEST]))
@@ -228,14 +246,14 @@ _Fitted = tuple[float, bool, Callable[[np.ndarray], np.ndarray]]
 """C, whether the solver converged, and the probe as a function of features."""
 
 
-def _logistic(x: np.ndarray, y: np.ndarray, strengths: Sequence[float]) -> list[_Fitted]:
+def _logistic(x: np.ndarray, y: np.ndarray, strengths: Sequence[float], tolerance: float) -> list[_Fitted]:
     """Multinomial logistic regression at every strength, each begun where the stronger penalty ended."""
     if len(np.unique(y)) < 2:
         return [(strengths[0], True, lambda other: np.full(len(other), y[0]))]
     from sklearn.linear_model import LogisticRegression
 
     fitted: list[_Fitted] = []
-    model = LogisticRegression(max_iter=MAX_ITERATIONS, warm_start=True)
+    model = LogisticRegression(max_iter=MAX_ITERATIONS, tol=tolerance, warm_start=True)
     for strength in strengths:
         converged = _fit(model.set_params(C=strength), x, y)
         weights, offsets, classes = (np.array(part) for part in (model.coef_, model.intercept_, model.classes_))
