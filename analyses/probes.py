@@ -40,6 +40,11 @@ QUESTION = "What does a linear probe read off each place, beyond what the token 
 def run(subject: Lab, config: Config, *, progress: Progress | None = None) -> Result:
     """Draw the positions, then probe the checkpoint and an untrained model at every site."""
     wanted = probe_sites(subject.config, config.sites)
+    if len(wanted) == 1:
+        raise InputError(
+            f"sites={','.join(config.sites)} names no place beside the embedding, with which every other is compared; "
+            "name some, for example sites=resid_post,z or sites=L0H3."
+        )
     text = probe_text(subject, config.amounts, longest=config.window, seed=config.seed)
     drawn_tasks, skipped = _drawn(subject, text, config)
     untrained = _untrained(subject, config)
@@ -66,7 +71,7 @@ def inputs(subject: Lab, config: Config) -> list[Path]:
 
 
 def table(result: Result) -> pd.DataFrame:
-    """One row per task and site: accuracy beside every baseline, control and selectivity, gain over the untrained."""
+    """One row per task and site: accuracy beside every guess, control and selectivity, gain over the untrained."""
     return pd.DataFrame(site_rows(result))
 
 
@@ -137,6 +142,7 @@ def _task(drawn_task: Draw, here: Reading, untrained: Reading | None) -> TaskRes
         n_validation=drawn_task.n(Part.VALIDATION),
         n_test=drawn_task.n(Part.TEST),
         majority=drawn_task.majority(),
+        test_majority=drawn_task.test_majority(),
         by_token=drawn_task.by_token(),
         here=here,
         untrained=untrained,

@@ -18,7 +18,7 @@ _MANY = 16
 
 
 def site_rows(result: Result) -> Rows:
-    """One row per task and site: accuracy, every baseline, the control, and how sure they are."""
+    """One row per task and site: accuracy, every guess, the control, and how sure they are."""
     return [_row(result, task, index) for task in result.tasks for index in range(len(result.sites))]
 
 
@@ -55,6 +55,7 @@ def _row(result: Result, task: TaskResult, index: int) -> dict[str, Any]:
         "low": score.low,
         "high": score.high,
         "majority": float(task.majority.mean()),
+        "test majority": float(task.test_majority.mean()),
         "token table": float(task.by_token.mean()),
         "control": control.mean,
         "control low": control.low,
@@ -83,7 +84,17 @@ def _row(result: Result, task: TaskResult, index: int) -> dict[str, Any]:
 def _panel(result: Result, task: TaskResult, rows: Rows) -> alt.LayerChart:
     x = alt.X("site:N", title=None, sort=None, axis=alt.Axis(labelAngle=-40, labelOverlap="greedy"))
     y = alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(domain=[0, 1]))
-    names = ("accuracy", "low", "high", "untrained", "control", "selectivity", "token table", "majority")
+    names = (
+        "accuracy",
+        "low",
+        "high",
+        "untrained",
+        "control",
+        "selectivity",
+        "token table",
+        "majority",
+        "test majority",
+    )
     shown = ["site:N", *(alt.Tooltip(f"{name}:Q", format=".3f") for name in names)]
     base = alt.Chart(alt.InlineData(values=rows))
     thin = len(rows) > _MANY

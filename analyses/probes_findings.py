@@ -3,8 +3,10 @@
 A task is affirmed at one site only, the one that does best on validation documents, so that looking at many sites earns
 nothing. It must beat, by a stated floor and with the whole paired interval, both all that the token alone tells (the
 commonest label, each token's commonest label, the probe on the embedding: whichever does best) and the same probe of an
-untrained model. Selectivity is said beside it and decides nothing: for a label that does not go by the token, the
-control asks for other information, and where tokens are few any site that keeps them lets it score high.
+untrained model. Where one of the two leaves no room for the floor, where the test part has one label, or where always
+saying its commonest label does as well as the probe, that cannot be told. Selectivity is said beside it and decides
+nothing: for a label that does not go by the token, the control asks for other information, and where tokens are few any
+site that keeps them lets it score high.
 """
 
 from __future__ import annotations
@@ -26,12 +28,36 @@ POINTS = f"{100 * FLOOR:.0f} points"
 
 
 @dataclass(frozen=True)
-class Baseline:
-    """What the token alone tells: the best of what needs no context."""
+class Guess:
+    """What is told without context, from the token alone."""
 
     name: str
     scores: Tensor
     """Per test unit."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A probe beside what it must beat."""
+
+    over: str
+    """In words that follow "than"."""
+    least: float
+    """The mean score of that."""
+    interval: Interval
+    """Score minus that, paired by test unit."""
+
+    @property
+    def case(self) -> Verdict:
+        """Surely more than the floor, surely not, or neither; where there is no room for so much, neither."""
+        if self.interval.low >= FLOOR:
+            return Verdict.EFFECT
+        return Verdict.BELOW if self.interval.high < FLOOR and self.has_room else Verdict.OPEN
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a perfect probe would gain as much as is asked."""
+        return self.least + FLOOR <= 1
 
 
 def spoken(result: Result) -> list[Finding]:
@@ -40,60 +66,82 @@ def spoken(result: Result) -> list[Finding]:
     return [*(_task(result, task) for task in result.tasks), *skipped]
 
 
-def token_alone(task: TaskResult) -> Baseline:
+def token_alone(task: TaskResult) -> Guess:
     """The best that can be said from the token alone."""
     options = [
-        Baseline("the commonest label", task.majority),
-        Baseline("each token's commonest label", task.by_token),
-        Baseline("a probe on the embedding", task.here.score[EMBEDDING]),
+        Guess("the commonest label", task.majority),
+        Guess("each token's commonest label", task.by_token),
+        Guess("a probe on the embedding", task.here.score[EMBEDDING]),
     ]
     return max(options, key=lambda each: float(each.scores.mean()))
 
 
 def _task(result: Result, task: TaskResult) -> Finding:
-    best, baseline = task.here.best, token_alone(task)
+    best, token = task.here.best, token_alone(task)
     score, site = task.here.score[best], result.sites[best]
-    over_token = result.interval(score - baseline.scores)
     untrained = None if task.untrained is None else task.untrained.score[best]
-    over_untrained = None if untrained is None else result.interval(score - untrained)
-    gains = [over_token, *([] if over_untrained is None else [over_untrained])]
+    gains = [_gain(result, "the token alone", score, token.scores)]
     numbers = [
         f"accuracy {with_interval(result.interval(score))} at {site}, the best site on validation documents",
-        f"the token alone {_two(baseline.scores)} ({baseline.name}; paired gain {with_interval(over_token)})",
+        f"the token alone {_two(token.scores)} ({token.name}; paired gain {with_interval(gains[0].interval)})",
     ]
-    if untrained is not None and over_untrained is not None:
-        numbers.append(f"{result.untrained} {_two(untrained)} there (paired gain {with_interval(over_untrained)})")
-    numbers.append(f"always the commonest label {_two(task.majority)}")
+    if untrained is not None:
+        gains.append(_gain(result, f"the same probe of {result.untrained}", score, untrained))
+        numbers.append(f"{result.untrained} {_two(untrained)} there (paired gain {with_interval(gains[1].interval)})")
+    known, unknown = _two(task.majority), _two(task.test_majority)
+    numbers.append(f"always the commonest label of the training documents {known}, of the test documents {unknown}")
+    found, opening = _opening(result, task, gains)
     sentence = (
-        f"{_opening(result, task, gains)}: {'; '.join(numbers)}. {_control(result, task, best)} By site: "
+        f"{opening}: {'; '.join(numbers)}. {_control(result, task, best)} By site: "
         f"{_by_site(result, task)}.{_unconverged(task)} ({_source(result, task)})."
     )
-    return Finding(sentence=sentence, found=_found(result, gains))
+    return Finding(sentence=sentence, found=found)
 
 
-def _found(result: Result, gains: Sequence[Interval]) -> bool | None:
-    """Affirmed only beside an untrained model; without one, only a denial is known."""
-    if any(_above(gain) is not Verdict.EFFECT for gain in gains):
-        return False
-    return None if result.untrained is None else True
+def _gain(result: Result, over: str, score: Tensor, least: Tensor) -> Gain:
+    return Gain(over=over, least=float(least.mean()), interval=result.interval(score - least))
 
 
-def _opening(result: Result, task: TaskResult, gains: Sequence[Interval]) -> str:
-    """Whether it is read beyond the token and the untrained model, whose gains these are."""
-    cases = [_above(gain) for gain in gains]
-    token, untrained = "the token alone", f"the same probe of {result.untrained}"
-    both = token if result.untrained is None else f"{token} and than {untrained}"
+def _opening(result: Result, task: TaskResult, gains: Sequence[Gain]) -> tuple[bool | None, str]:
+    """Whether it is read beyond the token and the untrained model, whose gains these are; and that in words.
+
+    A claim is about both; a denial needs one of them. Without an untrained model only a denial is known.
+    """
+    both = " and than ".join(gain.over for gain in gains)
     what = f"the {task.meaning}{_asked(task)}"
-    if all(case is Verdict.EFFECT for case in cases):
+    why_not = _why_not(result, task, gains)
+    if why_not is None and all(gain.case is Verdict.EFFECT for gain in gains):
         aside = "" if result.untrained is not None else f" (what training did is not known: {_why_none(result)})"
-        return f"The best linear probe tells {what} better than {both} by {POINTS} or more{aside}"
-    if cases[0] is Verdict.BELOW:
-        return f"The best linear probe does not tell {what} better than {token} by {POINTS} or more"
-    if gains[-1].high <= -FLOOR:
-        return f"The best linear probe tells {what} worse than {untrained} by {POINTS} or more"
-    if cases[-1] is Verdict.BELOW:
-        return f"The best linear probe does not tell {what} better than {untrained} by {POINTS} or more"
-    return f"Whether the best linear probe tells {what} better than {both} by {POINTS} or more cannot be told"
+        affirmed = f"The best linear probe tells {what} better than {both} by {POINTS} or more{aside}"
+        return None if result.untrained is None else True, affirmed
+    if task.has_one_label:
+        return None, _untold(what, both, why_not)
+    token, last = gains[0], gains[-1]
+    if token.case is Verdict.BELOW:
+        return False, f"The best linear probe does not tell {what} better than {token.over} by {POINTS} or more"
+    if last is not token and last.interval.high <= -FLOOR:
+        return False, f"The best linear probe tells {what} worse than {last.over} by {POINTS} or more"
+    if last.case is Verdict.BELOW:
+        return False, f"The best linear probe does not tell {what} better than {last.over} by {POINTS} or more"
+    return None, _untold(what, both, why_not)
+
+
+def _untold(what: str, both: str, why: str | None) -> str:
+    end = "" if why is None else f" here, since {why}"
+    return f"Whether the best linear probe tells {what} better than {both} by {POINTS} or more cannot be told{end}"
+
+
+def _why_not(result: Result, task: TaskResult, gains: Sequence[Gain]) -> str | None:
+    """What in the test documents keeps a probe from showing more than is known without it; None where nothing does."""
+    if task.has_one_label:
+        return f"all {task.n_test:,} positions to test on have one label"
+    for gain in gains:
+        if not gain.has_room:
+            return f"{gain.over} is right at {gain.least:.1%} and no probe can be so by {POINTS} more"
+    over = _gain(result, "", task.here.score[task.here.best], task.test_majority).interval
+    if over.low <= 0 and all(gain.case is Verdict.EFFECT for gain in gains):
+        return "always saying the commonest label of the test documents does as well as the probe, within its interval"
+    return None
 
 
 def _asked(task: TaskResult) -> str:
@@ -150,13 +198,6 @@ def _source(result: Result, task: TaskResult) -> str:
         result.run, step=result.step, n=task.n_test, unit=unit, seed=result.config.seed, intervals="over these"
     )
     return f"{basis}; {task.n_train:,} positions to train on, {task.n_validation:,} to choose on"
-
-
-def _above(gain: Interval) -> Verdict:
-    """Surely more than the floor, surely not, or neither."""
-    if gain.low >= FLOOR:
-        return Verdict.EFFECT
-    return Verdict.BELOW if gain.high < FLOOR else Verdict.OPEN
 
 
 def _two(scores: Tensor) -> str:

@@ -80,7 +80,10 @@ class TaskResult:
     n_test: int
 
     majority: Float[Tensor, " unit"]
-    """Accuracy per test unit of always saying the commonest label."""
+    """Accuracy per test unit of always saying the commonest label of the training part."""
+
+    test_majority: Float[Tensor, " unit"]
+    """Of always saying the commonest label of the test part: known to no guess, and 1 where there is one label only."""
 
     by_token: Float[Tensor, " unit"]
     """Of saying each token's commonest label."""
@@ -95,6 +98,11 @@ class TaskResult:
     def n_units(self) -> int:
         """Test units: what intervals resample."""
         return len(self.majority)
+
+    @property
+    def has_one_label(self) -> bool:
+        """Whether all positions of the test part have one label, so that nothing could be told from another."""
+        return bool((self.test_majority == 1).all())
 
     @property
     def n_unconverged(self) -> int:

@@ -88,6 +88,13 @@ class Draw:
         guess = _typical(self.of(Part.TRAIN, self.label), is_number=self.is_number)
         return self.by_unit(guess.expand(self.n(Part.TEST)))
 
+    def test_majority(self) -> Float[Tensor, " unit"]:
+        """The score of always saying the commonest label (the mean) of the test part, which no guess can know."""
+        labels = self.of(Part.TEST, self.label)
+        known = labels if self.is_number else labels[labels < len(self.classes)]
+        guess = _typical(known if len(known) else labels, is_number=self.is_number)
+        return self.by_unit(guess.expand(len(labels)))
+
     def by_token(self) -> Float[Tensor, " unit"]:
         """The score of the commonest label (the mean) of each token in training; of an unknown one, of all."""
         labels, tokens = self.of(Part.TRAIN, self.label), self.of(Part.TRAIN, self.token)
