@@ -120,7 +120,12 @@ def _matrices(result: Result) -> Any:
     cell = _cell_side(len(titles), n_heads)
     base = alt.Chart().encode(
         x=alt.X("head:O", title=None, axis=index_axis("H", n_heads, cell, labelPadding=3)),
-        y=alt.Y("layer:O", title=None, sort="descending", axis=index_axis("L", n_layers, cell + 5, labelPadding=3)),
+        y=alt.Y(
+            "layer:O",
+            title=None,
+            sort="descending",
+            axis=index_axis("L", n_layers, cell + 6, labelPadding=3, labelOverlap=False),
+        ),
         tooltip=[
             alt.Tooltip("name:N", title="head"),
             alt.Tooltip("kind:N"),

@@ -204,7 +204,7 @@ def _value_axis(axis: _Axis, rows: Rows) -> alt.Axis:
         return alt.Axis(values=[low, (low + high) / 2, high], format="~g")
     low, high = _harm_domain(rows)
     ticks = [sign * size for size in _TENS for sign in (1, -1) if low <= sign * size <= high]
-    return alt.Axis(values=sorted([0.0, *ticks]), format="~g")
+    return alt.Axis(values=sorted([0.0, *ticks]), labelExpr="datum.value + ''", labelOverlap=False, labelFontSize=9)
 
 
 _TENS = (0.1, 1.0, 10.0, 100.0)
