@@ -17,7 +17,7 @@ from analyses import html
 from analyses.attention_evidence import Bearing, Source
 from analyses.attention_harms import COPY, TEXT, HarmOn
 from analyses.attention_panels import distance_rows, head_rows, pair_rows
-from analyses.attention_readings import Kind
+from analyses.attention_readings import Kind, Reading
 from analyses.attention_stimuli import Stimulus
 from analyses.attention_verdicts import Standing, Verdict
 from analyses.attention_weights import Missing
@@ -239,12 +239,16 @@ def test_the_count_names_the_sources_that_speak_for_every_name_and_counts_the_ot
     assert "weights" not in count.sentence
 
 
+def text_of(result: study.Result) -> Reading:
+    assert result.text is not None
+    return result.text
+
+
 def test_text_speaks_of_the_kind_that_a_head_is_named_after(result: study.Result) -> None:
     """A head of two kinds that on text attends by the first only: the second cannot dispute the first's name."""
-    assert result.text is not None
     both = with_score(result, result.headline, Kind.CURRENT, INDUCTION_HEAD, mean=0.6, low=0.5, high=0.7)
-    both = with_score(both, both.text, Kind.CURRENT, INDUCTION_HEAD, mean=0.0, low=0.0, high=0.0)
-    both = with_score(both, both.text, Kind.INDUCTION, INDUCTION_HEAD, mean=0.9, low=0.8, high=1.0)
+    both = with_score(both, text_of(both), Kind.CURRENT, INDUCTION_HEAD, mean=0.0, low=0.0, high=0.0)
+    both = with_score(both, text_of(both), Kind.INDUCTION, INDUCTION_HEAD, mean=0.9, low=0.8, high=1.0)
     verdict = verdict_on(both, INDUCTION_HEAD)
     assert verdict.kinds == (Kind.INDUCTION, Kind.CURRENT)
     assert verdict.standing is Standing.SUPPORTED
@@ -252,8 +256,8 @@ def test_text_speaks_of_the_kind_that_a_head_is_named_after(result: study.Result
         (Kind.INDUCTION, Bearing.FOR, True),
         (Kind.CURRENT, Bearing.AGAINST, False),
     ]
-    measures = {name: each for name, each in both.text.measures.items() if name != Kind.INDUCTION}
-    edited = replace(both.text, measures=measures)
+    measures = {name: each for name, each in text_of(both).measures.items() if name != Kind.INDUCTION}
+    edited = replace(text_of(both), measures=measures)
     without = replace(both, readings=tuple(edited if each is both.text else each for each in both.readings))
     row = study.more_tables(without)["heads"].set_index("head").loc["L1H2"]
     assert math.isnan(row["text"])
