@@ -381,3 +381,12 @@ def test_a_model_whose_dropout_is_on_is_refused(lab: Lab) -> None:
 def test_scikit_learn_is_not_imported_before_a_probe_is_fitted() -> None:
     code = "import sys, apps.cli, analyses.probes, analyses.study; sys.exit('sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_commonest_label_of_the_test_is_not_that_of_training() -> None:
+    unit = torch.arange(4).repeat_interleave(4)
+    part = torch.tensor([Part.TRAIN, Part.VALIDATION, Part.TEST, Part.TEST]).repeat_interleave(4)
+    label = torch.tensor([[0, 0, 0, 1], [0, 0, 0, 1], [1, 1, 1, 0], [1, 1, 2, 2]]).flatten()
+    drawn = replace(drawn_by_hand(label, unit, part), classes=("none", "one"))  # 2: a label that training does not have
+    assert drawn.majority().tolist() == [0.25, 0]
+    assert drawn.test_majority().tolist() == [0.75, 0.5]
