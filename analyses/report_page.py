@@ -23,7 +23,8 @@ READINGS = {
         "darker it is, the more of its attention lands where that kind of head would put it. An induction head is "
         "dark at an unseen period and pale where the copy is re-ordered. In the middle each head has a line: its "
         "attention, whether its weights copy, what is lost without it, how far back it looks; behind its label stands "
-        "what it attends like, and whether that is disputed, open or without effect. Below: the strongest head's pattern, and which head reads which."
+        "what it attends like, and whether that is disputed, open or without effect. Below: the strongest head's "
+        "pattern, and which head reads which."
     ),
     "head-ablation": (
         "A point is the loss that replacing one head, or one set of heads, adds: right of the dashed line the "
