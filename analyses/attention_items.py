@@ -151,8 +151,9 @@ def _beside(result: Result, on: HarmOn, p: float, before: Interval | None) -> li
     ]
 
 
-def where_of(reading: Reading, kind: Kind, place: Head) -> str:
+def where_of(reading: Reading, kind: Kind | str, place: Head) -> str:
     """Where a head's attention goes by a kind of score; of fixed distances, which."""
+    kind = as_enum(Kind, kind, "kind")
     offsets = reading[kind].offsets
     if offsets is None:
         return WORDS[kind].where
@@ -165,9 +166,9 @@ def _before(result: Result, reading: Reading, kind: Kind, place: Head) -> float 
     return None if first is None or kind not in first else float(first[kind].intervals.mean[place])
 
 
-def at_step_zero(result: Result, reading: Reading, kind: Kind, place: Head) -> str:
+def at_step_zero(result: Result, reading: Reading, kind: Kind | str, place: Head) -> str:
     """The same score at step 0, or why it is missing."""
-    before = _before(result, reading, kind, place)
+    before = _before(result, reading, as_enum(Kind, kind, "kind"), place)
     if before is not None:
         return f"{number(before)} at step 0"
     return "this is step 0" if result.step == 0 else "the run keeps no step 0"

@@ -338,10 +338,19 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         lambda given, _: list(attention_circuit_items.copying_items(heads(), given, PLACE)),
     ),
     "analyses.attention_evidence.Evidence.bearing": (Bearing, lambda given, _: repr(evidence(bearing=given).bearing)),
+    "analyses.attention_evidence.Evidence.kind": (Kind, lambda given, _: repr(evidence(kind=given).kind)),
     "analyses.attention_evidence.Evidence.source": (Source, lambda given, _: repr(evidence(source=given).source)),
     "analyses.attention_items.attention_item": (
         Kind,
         lambda given, _: attention_items.attention_item(heads(), given, PLACE),
+    ),
+    "analyses.attention_items.at_step_zero": (
+        Kind,
+        lambda given, _: attention_items.at_step_zero(heads(), readings()[0], given, PLACE),
+    ),
+    "analyses.attention_items.where_of": (
+        Kind,
+        lambda given, _: attention_items.where_of(readings()[0], given, PLACE),
     ),
     "analyses.attention_items.harm_items": (Kind, lambda given, _: attention_items.harm_items(heads(), given, PLACE)),
     "analyses.attention_items.text_item": (Kind, lambda given, _: attention_items.text_item(heads(), given, PLACE)),
@@ -353,6 +362,10 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "analyses.attention_result.can_be_found": (Kind, lambda given, _: attention_result.can_be_found(heads(), given)),
     "analyses.attention_result.found": (Kind, lambda given, _: attention_result.found(heads(), given)),
     "analyses.attention_result.found_heads": (Kind, lambda given, _: attention_result.found_heads(heads(), given)),
+    "analyses.attention_result.may_have_the_name": (
+        Kind,
+        lambda given, _: attention_result.may_have_the_name(heads(), given),
+    ),
     "analyses.attention_result.possible": (Kind, lambda given, _: attention_result.possible(heads(), given)),
     "analyses.attention_result.ranked": (Kind, lambda given, _: attention_result.ranked(heads(), given, EVERY_HEAD)),
     "analyses.attention_result.reading_for": (
