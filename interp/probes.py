@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -192,9 +193,10 @@ def read_probes(
     for done, (_, features) in enumerate(stream_features(gpt, text.tokens, places, sites)):
         if counted is not None:
             counted(done, len(sites))
-        for found, each in zip(fits, draws, strict=True):
-            here = features[each.place]
-            found.append([fit_probe(here, each, each.label), *(fit_controls(here, each) if controls else ())])
+        with _one_thread():
+            for found, each in zip(fits, draws, strict=True):
+                here = features[each.place]
+                found.append([fit_probe(here, each, each.label), *(fit_controls(here, each) if controls else ())])
     return tuple(_reading(found) for found in fits)
 
 
@@ -206,6 +208,13 @@ def fit_controls(features: Float[Tensor, "sample feature"], drawn: Draw) -> list
     middle = sorted(each.strength for each in choosing)[len(choosing) // 2]
     others = [_best(scaled, drawn, labels, (middle,), CONTROL_TOLERANCE) for labels in drawn.controls[N_CHOOSING:]]
     return choosing + others
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    """Small matrices are done before a second thread wakes; on a busy machine it costs many times what it saves."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(limits=1)
 
 
 def fit_probe(
