@@ -150,16 +150,16 @@ def _parts(gpt: GPT, cache: ActivationCache, towards: Direction, detail: Detail)
     direction = towards if gpt.ln_final is None else before_norm(gpt.ln_final, cache[Tap.LN_FINAL_SCALE.at()], towards)
     for label, place in (("embed", Tap.EMBED.at()), ("pos_embed", Tap.POS_EMBED.at())):
         if place in cache:
-            yield label, _along(cache[place], direction)
+            yield label, along(cache[place], direction)
     for layer, block in enumerate(gpt.layers):
         if detail is Detail.HEADS:
             yield from _heads(block, layer, cache, direction)
         else:
-            yield f"L{layer}.attn", _along(cache[Tap.ATTN_OUT.at(layer)], direction)
+            yield f"L{layer}.attn", along(cache[Tap.ATTN_OUT.at(layer)], direction)
         if block.mlp is not None:
-            yield f"L{layer}.ffn", _along(cache[Tap.MLP_OUT.at(layer)], direction)
+            yield f"L{layer}.ffn", along(cache[Tap.MLP_OUT.at(layer)], direction)
     if gpt.ln_final is not None and gpt.ln_final.b is not None:
-        yield FINAL_BIAS, _along(gpt.ln_final.b, towards)
+        yield FINAL_BIAS, along(gpt.ln_final.b, towards)
 
 
 def _heads(block: Block, layer: int, cache: ActivationCache, direction: Direction) -> Iterator[Part]:
@@ -173,10 +173,11 @@ def _heads(block: Block, layer: int, cache: ActivationCache, direction: Directio
     for index in range(added.shape[-1]):
         yield head(layer, index).label, added[..., index]
     if block.attn.o_proj.bias is not None:
-        yield f"L{layer}.b_O", _along(block.attn.o_proj.bias, written)
+        yield f"L{layer}.b_O", along(block.attn.o_proj.bias, written)
     if block.ln1_post is not None and block.ln1_post.b is not None:
-        yield f"L{layer}.ln1_post bias", _along(block.ln1_post.b, direction)
+        yield f"L{layer}.ln1_post bias", along(block.ln1_post.b, direction)
 
 
-def _along(written: Float[Tensor, "*batch d_model"], direction: Direction) -> Float[Tensor, "batch pos"]:
+def along(written: Float[Tensor, "*batch d_model"], direction: Direction) -> Float[Tensor, "batch pos"]:
+    """What a component adds: what it wrote, along `direction`, in the direction's format."""
     return (written.to(direction.dtype) * direction).sum(-1)

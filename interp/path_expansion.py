@@ -27,6 +27,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp.attribution import along
 from interp.linear_norms import after_norm, before_norm
 from interp.outcomes import Outcome, Tokens, fitting_batch
 from interp.places import head
@@ -203,21 +204,21 @@ class _Frozen:
         """Every path up to two heads by itself, and the higher orders as wholes: label, order, value."""
         direction = self._final_pulled(towards)
         biases = sum((self._bias(layer) for layer in range(len(self.gpt.layers))), torch.zeros_like(self.embedded))
-        yield DIRECT, 0, _along(self.embedded + biases, direction) + self._final_constant(towards)
+        yield DIRECT, 0, along(self.embedded + biases, direction) + self._final_constant(towards)
         written: list[Tensor] = []
         pairs: list[tuple[str, int, Tensor]] = []
         for layer in range(len(self.gpt.layers)):
             entering = self.embedded + sum((self._bias(below) for below in range(layer)), torch.zeros_like(biases))
             first = self._heads(entering[None], layer)[0] + self._constant_heads(layer)
             for index, result in enumerate(first.unbind(2)):
-                yield head(layer, index).label, 1, _along(result, direction)
+                yield head(layer, index).label, 1, along(result, direction)
             for below, results in enumerate(written):
                 pairs += self._pairs(results, below, layer, direction)
             written.append(first)
         yield from pairs
         if len(self.gpt.layers) > 2:
             for order, stream in enumerate(self.by_order()[3:], start=3):
-                yield f"order {order}", order, _along(stream, direction)
+                yield f"order {order}", order, along(stream, direction)
 
     def _pairs(
         self,
@@ -311,7 +312,7 @@ class _Frozen:
         norm = self.gpt.ln_final
         if norm is None or norm.b is None:
             return torch.zeros_like(towards[..., 0])
-        return _along(norm.b.expand_as(towards), towards)
+        return along(norm.b.expand_as(towards), towards)
 
 
 def _require_expandable(config: GPTConfig) -> None:
@@ -331,9 +332,3 @@ def _values(attention: Attention, read: Streams) -> Float[Tensor, "path batch po
 
 def _expanded(attention: Attention, heads: Float[Tensor, "*any kv_head d_head"]) -> Float[Tensor, "*any head d_head"]:
     return heads.repeat_interleave(attention.n_heads // attention.n_kv_heads, dim=-2)
-
-
-def _along(
-    written: Float[Tensor, "batch pos d_model"], direction: Float[Tensor, "batch pos d_model"]
-) -> Float[Tensor, "batch pos"]:
-    return (written * direction).sum(-1)
