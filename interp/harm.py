@@ -17,7 +17,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.ablation import Edits, Means, hooks_for
-from interp.outcomes import Outcome, next_losses, token_losses
+from interp.measures import Measure, read
+from interp.outcomes import Outcome, token_losses
 from interp.places import Intervention, Place, resolve_places
 from interp.requirements import require_deterministic, require_next_token
 from interp.sweep import MEMORY, Room, begun_together, stacked
@@ -144,13 +145,14 @@ class _Asked:
         tokens = self.tokens.repeat(n_members, 1)
         losses = self._every_loss(gpt, final, tokens) if gpt.hooked else self._losses(gpt, final, tokens, n_rows)
         by_member = losses.unflatten(0, (n_members, len(self.tokens)))
-        means = [each.mean_of(by_member, chosen) for each, chosen in zip(self.outcomes, self.chosen, strict=True)]
+        means = [each.of_values(by_member, self.tokens) for each in self.outcomes]
         return torch.stack(means, dim=-1).double().cpu()
 
     def _losses(self, gpt: GPT, final: Tensor, tokens: Tensor, n_rows: int) -> Float[Tensor, "row target"]:
         """The losses that an outcome looks at; 0 where none does."""
         wanted = torch.stack(list(self.chosen)).any(0).repeat(len(tokens) // len(self.tokens), 1)
-        found = next_losses(gpt, final[:, :-1][wanted], tokens[:, 1:][wanted], n_rows=n_rows)
+        rows = zip(final[:, :-1][wanted].split(n_rows), tokens[:, 1:][wanted].split(n_rows), strict=True)
+        found = torch.cat([read(Measure.LOSS, gpt.unembed_stream(row), target) for row, target in rows])
         return torch.zeros(wanted.shape, dtype=found.dtype, device=found.device).masked_scatter(wanted, found)
 
     def _every_loss(self, gpt: GPT, final: Tensor, tokens: Tensor) -> Float[Tensor, "row target"]:

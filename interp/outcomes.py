@@ -1,15 +1,17 @@
-"""What a model achieves on a sequence, as one number per sequence in nats: the unit of every resampling.
+"""What a model achieves on a sequence, as one number per sequence: the unit of every resampling.
 
-An outcome is the mean next-token loss over some of the positions of a sequence. Which ones is decided by the tokens
-before the target, never by the target: to pick targets that a copy would get wrong would make every copying head look
-harmful.
+An outcome reads something at each target (`interp.measures`) and sums it up with weights that the tokens decide
+(`interp.targets`); mostly the sum is a mean over some targets. Of every outcome it is known which way is worse.
 
-    text_loss        all positions of a text
-    new_token_loss   those whose current token is new in the sequence: nothing to copy from
-    copy_loss        the second copy of a random segment, where the first determines it
-    first_copy_loss  the first copy, where nothing can be known
+    text_loss, text_accuracy, text_kl     on all of a text
+    new_token_loss                        where the current token is new in the sequence: nothing to copy from
+    icl_score                             late minus early loss of a text: what more context earns
+    copy_loss, copy_accuracy, copy_kl,
+    copy_logit_difference                 on the second copy of a random segment, where the first determines it
+    first_copy_loss                       on the first copy, where nothing can be known
 
-Sources: Olsson et al. 2022 (repeated random tokens); Michel et al. 2019 (heads judged by what removing them costs).
+Sources: Olsson et al. 2022 (repeated random tokens, in-context-learning score); Michel et al. 2019 (heads judged by
+what removing them costs); Zhang and Nanda 2024 (more than one measure).
 """
 
 from __future__ import annotations
@@ -17,25 +19,45 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import functional
 
+from interp.measures import Measure, UserMeasure, read
+from interp.targets import (
+    Mask,
+    Targets,
+    Tokens,
+    Weights,
+    copy_distractors,
+    copy_targets,
+    every_target,
+    first_copy_targets,
+    late_minus_early,
+    mean_over,
+    new_token_targets,
+)
 from model.errors import InputError, UnknownNameError, closest
+from model.settings import as_enum
 
 if TYPE_CHECKING:
     from model.gpt import GPT
 
-Tokens = Int[Tensor, "batch pos"]
-Mask = Bool[Tensor, "batch target"]
+__all__ = [
+    "COPY_OUTCOMES", "NEW_TOKEN", "OUTCOMES", "TEXT", "TEXT_OUTCOMES", "Measure", "Outcome", "UserMeasure",
+    "copy_outcome", "copy_targets", "every_target", "first_copy_outcome", "first_copy_targets", "fitting_batch",
+    "get_outcome", "mean_over", "new_token_targets", "share_of_scale", "token_losses", "unigram_loss", "user_outcome",
+]  # fmt: skip
+
+Logits = Float[Tensor, "batch pos d_vocab"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A mean next-token loss over chosen positions; lower is better."""
+    """A weighted sum, over the targets of a sequence, of what is read at each."""
 
     name: str
     """As typed after --metric."""
@@ -43,105 +65,110 @@ class Outcome:
     meaning: str
     """What it is, in words, for labels and sentences."""
 
-    targets: Callable[[Tokens], Mask]
-    """Which of tokens[:, 1:] count, from the tokens; every sequence has at least one."""
+    weights: Callable[[Tokens], Weights]
+    """The weight of each of tokens[:, 1:], from the tokens; `mean_over(targets)` for a mean."""
 
-    def of_logits(self, logits: Float[Tensor, "batch pos d_vocab"], tokens: Tokens) -> Float[Tensor, " batch"]:
-        """Mean loss of each sequence over the chosen targets, in nats."""
-        return self.of_losses(token_losses(logits, tokens), tokens)
+    measure: Measure | UserMeasure = Measure.LOSS
+    """What is read at a target."""
 
-    def of_losses(self, losses: Float[Tensor, "batch target"], tokens: Tokens) -> Float[Tensor, " batch"]:
-        """The mean of each sequence's losses over the chosen targets."""
-        return self.mean_of(losses, self.targets(tokens))
+    distractors: Callable[[Tokens], Targets] | None = None
+    """The token that each target is held against, from the tokens; for logit differences."""
 
-    def mean_of(self, losses: Float[Tensor, "*more batch target"], chosen: Mask) -> Float[Tensor, "*more batch"]:
-        """The mean of each sequence's losses over targets that `targets` chose before."""
-        return (losses * chosen).sum(dim=-1) / chosen.sum(dim=-1)
+    def __post_init__(self) -> None:
+        if not isinstance(self.measure, UserMeasure):
+            object.__setattr__(self, "measure", as_enum(Measure, self.measure, "measure"))
+        if (self.measure is Measure.LOGIT_DIFFERENCE) is (self.distractors is None):
+            raise InputError(
+                f"{self.name}: a logit difference is one from a distractor, and nothing else takes one; give "
+                'distractors=a function of the tokens together with measure="logit_difference".'
+            )
 
+    @property
+    def unit(self) -> str:
+        """What its numbers are in, as in "0.2 nats"."""
+        return self.measure.unit
 
-def token_losses(logits: Float[Tensor, "batch pos d_vocab"], tokens: Tokens) -> Float[Tensor, "batch target"]:
-    """Next-token cross-entropy in nats: column t is the loss of predicting token t+1. At least fp32."""
-    predictions = logits[:, :-1].flatten(0, 1)
-    predictions = predictions if predictions.dtype == torch.float64 else predictions.float()
-    losses = functional.cross_entropy(predictions, tokens[:, 1:].flatten(), reduction="none")
-    return losses.view(len(tokens), -1)
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether a model that does worse has more of it."""
+        return self.measure.lower_is_better
 
+    @property
+    def sign(self) -> int:
+        """1 where more is worse, -1 where less is: a change times this is a harm."""
+        return 1 if self.lower_is_better else -1
 
-def next_losses(
-    gpt: GPT, final: Float[Tensor, "row d_model"], targets: Int[Tensor, " row"], *, n_rows: int
-) -> Float[Tensor, " row"]:
-    """Next-token cross-entropy in nats of positions of the stream that leaves the last layer; at least fp32.
+    @property
+    def has_unigram(self) -> bool:
+        """Whether a model that knows token frequencies only is a scale for it: for losses."""
+        return self.measure is Measure.LOSS
 
-    Their logits are formed `n_rows` positions at a time and not kept, past hooks on the final norm and on the logits.
-    """
-    losses = []
-    for rows, wanted in zip(final.split(n_rows), targets.split(n_rows), strict=True):
-        logits = gpt.unembed_stream(rows)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        losses.append(functional.cross_entropy(logits, wanted, reduction="none"))
-    return torch.cat(losses)
+    def targets(self, tokens: Tokens) -> Mask:
+        """Which of tokens[:, 1:] have a weight."""
+        return self.weights(tokens) != 0
 
+    def of_logits(self, logits: Logits, tokens: Tokens, *, intact: Logits | None = None) -> Float[Tensor, " batch"]:
+        """The outcome of each sequence; at least fp32, and differentiable. KL needs the `intact` model's logits."""
+        values = self._values(logits, tokens, intact)
+        return values if values.ndim == 1 else self.of_values(values, tokens)
 
-def every_target(tokens: Tokens) -> Mask:
-    """All next tokens.
+    def by_token(
+        self, logits: Logits, tokens: Tokens, *, intact: Logits | None = None
+    ) -> Float[Tensor, "batch target"]:
+        """What is read at every target, also where its weight is 0; InputError where a function has no such numbers."""
+        values = self._values(logits, tokens, intact)
+        if values.ndim == 1:
+            raise self.per_sequence_only
+        return values
 
-    >>> every_target(torch.tensor([[7, 1, 2]])).tolist()
-    [[True, True]]
-    """
-    return torch.ones_like(tokens[:, 1:], dtype=torch.bool)
+    def of_values(self, values: Float[Tensor, "*more batch target"], tokens: Tokens) -> Float[Tensor, "*more batch"]:
+        """The weighted sum of what was read at each target; values of weight 0 do not matter, not even if infinite."""
+        weights = self.weights(tokens).to(values)
+        return values.masked_fill(weights == 0, 0).mul(weights).sum(-1)
 
-
-def new_token_targets(tokens: Tokens) -> Mask:
-    """Targets whose current token occurs for the first time in its sequence.
-
-    >>> new_token_targets(torch.tensor([[7, 1, 1, 2, 7, 3]])).tolist()
-    [[True, True, False, True, False]]
-    """
-    current = tokens[:, :-1]
-    seen = (current[:, :, None] == current[:, None, :]).tril(diagonal=-1)
-    return ~seen.any(dim=2)
-
-
-def first_copy_targets(tokens: Tokens, *, period: int) -> Mask:
-    """The targets inside the first copy of a repeated segment.
-
-    >>> first_copy_targets(torch.tensor([[0, 5, 6, 5, 6]]), period=2).tolist()
-    [[True, True, False, False]]
-    """
-    start = _segment_start(tokens, period)
-    return _target_range(tokens, start, start + period)
-
-
-def copy_targets(tokens: Tokens, *, period: int) -> Mask:
-    """The targets after the first copy that the segment determines; not the first one, where the repeat is still news.
-
-    >>> copy_targets(torch.tensor([[0, 5, 6, 5, 6]]), period=2).tolist()
-    [[False, False, False, True]]
-    """
-    start = _segment_start(tokens, period)
-    return _target_range(tokens, start + period + 1, tokens.shape[1])
-
-
-def _segment_start(tokens: Tokens, period: int) -> int:
-    """Where the first copy starts: 1 after a BOS, else 0."""
-    start = tokens.shape[1] % period if period > 1 else -1
-    if start not in (0, 1) or tokens.shape[1] < 2 * period:
-        raise InputError(
-            f"{tokens.shape[1]} positions are not a segment of {period} tokens repeated, with or without a BOS. "
-            "Make them with interp.stimuli.repeated_tokens and pass its period, at least 2."
+    @property
+    def per_sequence_only(self) -> InputError:
+        """The error of asking a function of whole sequences for tokens."""
+        return InputError(
+            f"{self.name} is one number for each sequence, so it has none for each token; give a function that "
+            "returns [batch, pos - 1]."
         )
-    return start
+
+    def _values(self, logits: Logits, tokens: Tokens, intact: Logits | None) -> Tensor:
+        if isinstance(self.measure, UserMeasure):
+            return self.measure.read(logits, tokens)
+        beside = None if self.distractors is None else self.distractors(tokens)
+        before = None if intact is None else intact[:, :-1]
+        return read(self.measure, logits[:, :-1], tokens[:, 1:], distractors=beside, intact=before)
 
 
-def _target_range(tokens: Tokens, start: int, stop: int) -> Mask:
-    """Targets at absolute positions start to stop - 1."""
-    position = torch.arange(1, tokens.shape[1], device=tokens.device)
-    return ((position >= start) & (position < stop)).expand(len(tokens), -1)
+def token_losses(logits: Logits, tokens: Tokens) -> Float[Tensor, "batch target"]:
+    """Next-token cross-entropy in nats: column t is the loss of predicting token t+1. At least fp32."""
+    return read(Measure.LOSS, logits[:, :-1], tokens[:, 1:])
 
 
-TEXT = Outcome(name="text_loss", meaning="loss on held-out text", targets=every_target)
+TEXT = Outcome(name="text_loss", meaning="loss on held-out text", weights=mean_over(every_target))
 NEW_TOKEN = Outcome(
-    name="new_token_loss", meaning="loss on held-out text where the current token is new", targets=new_token_targets
+    name="new_token_loss",
+    meaning="loss on held-out text where the current token is new",
+    weights=mean_over(new_token_targets),
+)
+_OF_TEXT = (
+    TEXT,
+    NEW_TOKEN,
+    Outcome(
+        name="text_accuracy",
+        meaning="share of held-out text that is predicted right",
+        weights=TEXT.weights,
+        measure=Measure.ACCURACY,
+    ),
+    Outcome(
+        name="text_kl",
+        meaning="divergence from the intact model on held-out text",
+        weights=TEXT.weights,
+        measure=Measure.KL,
+    ),
+    Outcome(name="icl_score", meaning="late minus early loss on held-out text", weights=late_minus_early),
 )
 
 
@@ -150,7 +177,7 @@ def copy_outcome(period: int) -> Outcome:
     return Outcome(
         name="copy_loss",
         meaning="loss on the second copy of random tokens",
-        targets=lambda tokens: copy_targets(tokens, period=period),
+        weights=mean_over(partial(copy_targets, period=period)),
     )
 
 
@@ -159,22 +186,70 @@ def first_copy_outcome(period: int) -> Outcome:
     return Outcome(
         name="first_copy_loss",
         meaning="loss on the first copy of random tokens",
-        targets=lambda tokens: first_copy_targets(tokens, period=period),
+        weights=mean_over(partial(first_copy_targets, period=period)),
     )
 
 
-OUTCOMES = ("copy_loss", "first_copy_loss", "text_loss", "new_token_loss")
+def _of_copies(period: int) -> tuple[Outcome, ...]:
+    on_copies = mean_over(partial(copy_targets, period=period))
+    return (
+        copy_outcome(period),
+        first_copy_outcome(period),
+        Outcome(
+            name="copy_accuracy",
+            meaning="share of the second copy of random tokens that is predicted right",
+            weights=on_copies,
+            measure=Measure.ACCURACY,
+        ),
+        Outcome(
+            name="copy_kl",
+            meaning="divergence from the intact model on the second copy of random tokens",
+            weights=on_copies,
+            measure=Measure.KL,
+        ),
+        Outcome(
+            name="copy_logit_difference",
+            meaning="logit of the right token above that of another of the segment, on its second copy",
+            weights=on_copies,
+            measure=Measure.LOGIT_DIFFERENCE,
+            distractors=partial(copy_distractors, period=period),
+        ),
+    )
+
+
+def user_outcome(
+    name: str,
+    meaning: str,
+    function: Callable[[Logits, Tokens], Tensor],
+    *,
+    unit: str,
+    lower_is_better: bool,
+    weights: Callable[[Tokens], Weights] = TEXT.weights,
+) -> Outcome:
+    """An outcome of one's own: any function of logits [batch, pos, d_vocab] and tokens [batch, pos].
+
+    It gives one number for each sequence, or one for each target, [batch, pos - 1], which `weights` sum up (a plain
+    mean unless others are given). Whole logits are formed for it, which takes more memory than the built-in measures.
+    """
+    measure = UserMeasure(function=function, unit=unit, lower_is_better=lower_is_better)
+    return Outcome(name=name, meaning=meaning, weights=weights, measure=measure)
+
+
+COPY_OUTCOMES = tuple(outcome.name for outcome in _of_copies(2))
+"""Names of the outcomes on repeated random tokens."""
+
+TEXT_OUTCOMES = tuple(outcome.name for outcome in _OF_TEXT)
+"""Names of the outcomes on held-out text."""
+
+OUTCOMES = (*COPY_OUTCOMES, *TEXT_OUTCOMES)
 """Names of the outcomes, as --metric takes them."""
 
 
 def get_outcome(name: str, *, period: int) -> Outcome:
     """The outcome called `name`; `period` matters to those on repeated tokens."""
-    found = {"text_loss": TEXT, "new_token_loss": NEW_TOKEN} | {
-        outcome.name: outcome for outcome in (copy_outcome(period), first_copy_outcome(period))
-    }
-    if name not in found:
+    if name not in OUTCOMES:
         raise UnknownNameError(f'no metric "{name}".{closest(name, OUTCOMES)} Metrics: {", ".join(OUTCOMES)}.')
-    return found[name]
+    return next(outcome for outcome in (*_of_copies(period), *_OF_TEXT) if outcome.name == name)
 
 
 def fitting_batch(gpt: GPT, n_pos: int) -> int:
@@ -185,14 +260,17 @@ def fitting_batch(gpt: GPT, n_pos: int) -> int:
 def unigram_loss(
     tokens: Tokens, reference: Int[Tensor, "reference_row pos"], *, d_vocab: int, outcome: Outcome = TEXT
 ) -> float:
-    """Loss of a model that knows token frequencies only, in nats: the scale on which an effect is a share.
+    """What an outcome is for a model that knows token frequencies only, in nats: the scale of an effect's share.
 
-    Frequencies are those of the targets of `reference` (other sequences), with one added to each count.
+    Frequencies are those of the targets of `reference` (other sequences), with one added to each count. Outcomes that
+    are no losses have no such scale (`Outcome.has_unigram`).
     """
+    if not outcome.has_unigram:
+        raise InputError(f"{outcome.name} is no loss, so token frequencies are no scale for it; take its effect alone.")
     counts = torch.bincount(reference[:, 1:].flatten().cpu(), minlength=d_vocab).double() + 1
     surprise = -(counts / counts.sum()).log()
     tokens = tokens.cpu()
-    return float(outcome.of_losses(surprise[tokens[:, 1:]], tokens).mean())
+    return float(outcome.of_values(surprise[tokens[:, 1:]], tokens).mean())
 
 
 def share_of_scale(effect: float, clean: float, scale: float) -> float | None:

@@ -193,7 +193,7 @@ def test_nothing_stays_behind_when_an_outcome_raises(tokens: Tensor):
 
     with pytest.raises(RuntimeError, match="boom"):
         measure_harms(
-            gpt, tokens, [parse_places("L0H1:zero")], (Outcome(name="broken", meaning="none", targets=broken),)
+            gpt, tokens, [parse_places("L0H1:zero")], (Outcome(name="broken", meaning="none", weights=broken),)
         )
     assert torch.equal(gpt(tokens), clean)
 
