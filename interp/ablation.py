@@ -1,10 +1,10 @@
-"""Ablation: put nothing, or a mean, in the place of heads, memories or whole sublayers, and run the rest of the model.
+"""Ablation: put something else in the place of heads, memories or whole sublayers, and run the rest of the model.
 
 A head is replaced at z, before W_O, and a memory at its coefficient, before W_out. So the output biases stay, every
-norm placement runs on as it is, and removing all heads of a layer leaves exactly b_O. Means are those of stated tokens:
-a replacement never depends on the sequence under study, and so cannot carry its future to its past (a mean over the
-positions of the same sequence would). How far each intervention overstates a component's importance: Li and Janson
-2024, "Optimal ablation for interpretability" (2409.09951).
+norm placement runs on as it is, and removing all heads of a layer leaves exactly b_O. What stands there instead, and
+what each choice assumes: `interp.intervention_kinds`; how much of it, where, and with which patterns held:
+`interp.ablation_plan`; what it is taken from: `interp.supplies`. Whatever it is, it never carries the future of a
+sequence to its past.
 
 The places of the grammar (`interp.places`) become replacements of `interp.interventions`, which see to positions,
 padding and the key-value cache. Cost: one forward pass for each ablation; `interp.harm` shares the layers below between
@@ -15,27 +15,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.interventions import Edits, Replacement, hooks_of, mean, mean_per_position, zero
-from interp.places import Intervention, Place, Places, parse_intervention, resolve_places
-from interp.recordings import Means, mean_held
+from interp.ablation_plan import Ablation, Frozen, ablation_of, site_of
+from interp.interventions import Edits
+from interp.places import Intervention, Place, Places
+from interp.recordings import Means, Recording, mean_held, record
 from interp.site_names import Where
+from interp.supplies import OF_A_RUN, Stock, Supplies, edits_of
 from model.errors import InputError
+from model.hooks import Hook, HookFunction
 from model.sites import Tap
 
 if TYPE_CHECKING:
     from model.gpt import GPT
 
-
-def site_of(place: Place) -> str:
-    """The hook where a place is replaced: z for attention, the memories' coefficients for the FFN."""
-    tap = Tap.Z if place.in_attention else Tap.MLP_POST
-    return str(tap.at(place.layer))
+__all__ = [
+    "Ablation",
+    "Edits",
+    "Frozen",
+    "Means",
+    "ablated",
+    "ablation_of",
+    "hooks_for",
+    "mean_activations",
+    "site_of",
+    "sites_of",
+]
 
 
 def sites_of(gpt: GPT) -> list[str]:
@@ -64,46 +74,90 @@ def mean_activations(
 
 def hooks_for(
     gpt: GPT,
-    places: Places,
+    places: Places | Ablation,
     means: Means | None = None,
     intervention: Intervention | str = Intervention.MEAN,
+    *,
+    supplies: Supplies | None = None,
+    tokens: Int[Tensor, "batch pos"] | None = None,
+    attention_mask: Bool[Tensor, "batch pos"] | None = None,
+    draw: int = 0,
 ) -> Edits:
-    """Hooks that replace `places`: one for each site they touch, for `gpt.hooks` or `gpt.run_with_hooks`.
+    """Hooks that carry out an ablation: one for each site it touches, for `gpt.hooks` or `gpt.run_with_hooks`.
 
-    A place with an intervention of its own keeps it; the others take `intervention`. Both means need `means`.
+    A place with an intervention of its own keeps it; the others take `intervention`. Both means need `means`; what else
+    there is to replace with stands in `supplies` instead. What is taken from runs of these or of other sequences, and
+    held patterns, need the `tokens` that will run, so that those runs can be made beforehand: the hooks then refuse
+    other tokens. Of resampling, this is draw number `draw`; `interp.harm` averages over all of them.
     """
-    alike: dict[tuple[str, Intervention], list[Place]] = {}
-    fallback = parse_intervention(intervention)
-    for place in resolve_places(places, gpt.config, fallback):
-        alike.setdefault((site_of(place), place.intervention or fallback), []).append(place)
-    return hooks_of(gpt, [_replacement(site, kind, found, means) for (site, kind), found in alike.items()])
+    ablation = ablation_of(places, gpt.config, intervention)
+    if supplies is None:
+        supplies = Supplies(source="" if means is None else means.source, means=means)
+    elif means is not None:
+        raise InputError("give means, or supplies that have means, not both.")
+    if not (ablation.takes(*OF_A_RUN) or ablation.held_patterns(gpt.config)):
+        supplies.require([ablation], torch.zeros(0, 0, dtype=torch.long))
+        return edits_of(gpt, ablation, Stock(supplies=supplies))
+    if tokens is None:
+        raise InputError(
+            f"{ablation} takes what runs of given tokens hold. Pass tokens=, those that will run, so that these runs "
+            f"can be made first; or use {ablation.places[0].label}:mean with nothing held."
+        )
+    tokens = tokens.to(gpt.device)
+    stock = supplies.drawn(gpt, tokens, range(len(tokens)), [ablation], draw, attention_mask)
+    given = record(gpt, tokens, Tap.EMBED, source="tokens given", attention_mask=attention_mask)
+    return [_refusing_others(given, str(ablation)), *edits_of(gpt, ablation, stock)]
 
 
 @contextmanager
 def ablated(
     gpt: GPT,
-    places: Places,
+    places: Places | Ablation,
     means: Means | None = None,
     intervention: Intervention | str = Intervention.MEAN,
+    *,
+    supplies: Supplies | None = None,
+    tokens: Int[Tensor, "batch pos"] | None = None,
+    attention_mask: Bool[Tensor, "batch pos"] | None = None,
+    draw: int = 0,
 ) -> Iterator[GPT]:
-    """The model with `places` replaced until the `with` ends, also for `gpt.generate`.
+    """The model under an ablation until the `with` ends, also for `gpt.generate`; arguments as for `hooks_for`.
 
     with ablated(gpt, "L1H3:zero"):
         logits = gpt(tokens)
     """
-    with gpt.hooks(fwd_hooks=hooks_for(gpt, places, means, intervention)):
+    made = hooks_for(
+        gpt,
+        places,
+        means,
+        intervention,
+        supplies=supplies,
+        tokens=tokens,
+        attention_mask=attention_mask,
+        draw=draw,
+    )
+    with gpt.hooks(fwd_hooks=made):
         yield gpt
 
 
-def _replacement(site: str, intervention: Intervention, places: Sequence[Place], means: Means | None) -> Replacement:
-    """One replacement for all places of a site that are replaced alike."""
-    first = places[0]
-    components = None if first.index is None else [place.index for place in places if place.index is not None]
-    if intervention is Intervention.ZERO:
-        return zero(site, components=components)
-    if means is None:
-        raise InputError(
-            f"{first} needs means. Pass means=mean_activations(gpt, tokens, source=...), or use {first.label}:zero."
-        )
-    made = mean if intervention is Intervention.MEAN else mean_per_position
-    return replace(made(site, means, components=components), label=str(first))
+def _refusing_others(given: Recording, what: str) -> tuple[str, HookFunction]:
+    """A look at the embeddings: other tokens than those an ablation was prepared for would get what is not theirs."""
+
+    def look(embedded: Tensor, hook: Hook) -> None:
+        if len(hook.positions) != len(given.n_positions):
+            raise InputError(
+                f"{what} was prepared for {len(given.n_positions)} sequences, and {len(hook.positions)} run; pass the "
+                "tokens= that will run."
+            )
+        prepared = given.at(Tap.EMBED)
+        known = (hook.positions >= 0) & (hook.positions < given.n_positions[:, None])
+        rows = torch.arange(len(prepared), device=prepared.device)[:, None]
+        differs = (prepared[rows, hook.positions.clamp(0, prepared.shape[1] - 1)] != embedded).any(-1) & known
+        if bool(differs.any()):
+            row, column = (int(number) for number in differs.nonzero()[0])
+            raise InputError(
+                f"{what} was prepared for other tokens: those of sequence {row} differ at position "
+                f"{int(hook.positions[row, column])}. Pass the tokens= that will run."
+            )
+
+    return str(Tap.EMBED.at()), look

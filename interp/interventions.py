@@ -150,21 +150,39 @@ def _replaced(activation: Tensor, each: Replacement, hook: Hook, reached: Reache
     where = reached[:, None] if each.square else reached.view(*reached.shape, *(1,) * (activation.ndim - 2))
     axis = each.site.tap.component_axis
     if each.components is None or axis is None:
-        return torch.where(where, values, activation)
+        return torch.where(where, _gated(activation, values, each.gate), activation)
     components = torch.tensor(each.components, device=activation.device)
-    replaced = torch.where(where, values, activation.index_select(axis, components))
-    return activation.index_copy(axis, components, replaced)
+    own = activation.index_select(axis, components)
+    return activation.index_copy(axis, components, torch.where(where, _gated(own, values, each.gate), own))
+
+
+def _gated(own: Tensor, values: Tensor, gate: float) -> Tensor:
+    """A share of what is there and the rest of what replaces it; nothing is rounded where either is all."""
+    if gate in (0, 1):
+        return own if gate else values
+    return gate * own + (1 - gate) * values
 
 
 def _looked_up(each: Replacement, held: Held, hook: Hook, reached: Reached) -> Tensor:
     """What is held for this pass's positions; where the replacement does not reach, anything."""
     _require_covered(each, held, hook, reached)
+    if _in_order(held, hook):
+        return held.by_position
     rows = torch.arange(len(held.by_position), device=reached.device)[:, None]
     queries = hook.positions.clamp(0, held.longest - 1)
     if not each.square:
         return held.by_position[rows, queries]
     keys = hook.key_positions.clamp(0, held.longest - 1)
     return held.by_position[rows[:, :, None], :, queries[:, :, None], keys[:, None, :]].movedim(-1, 1)
+
+
+def _in_order(held: Held, hook: Hook) -> bool:
+    """Whether the pass has exactly the positions that are held, so that nothing has to be looked up."""
+    n_pos = held.longest
+    if hook.positions.shape[1] != n_pos or hook.key_positions.shape[1] != n_pos:
+        return False
+    counted = torch.arange(n_pos, device=hook.positions.device)
+    return bool((hook.positions == counted).all()) and bool((hook.key_positions == counted).all())
 
 
 def _require_covered(each: Replacement, held: Held, hook: Hook, reached: Reached) -> None:

@@ -2,9 +2,11 @@
 
     L1H3        a head: layer 1, head 3            L0.attn     the whole attention sublayer of layer 0
     L1M37       a memory: layer 1, FFN neuron 37   L0.ffn      the whole FFN sublayer of layer 0
+    L1          all of layer 1: L1.attn,L1.ffn
 
-After a colon stands what an ablation puts there: `:zero`, `:mean` or `:mean@pos`. Places are separated by commas, and
-an intervention reaches back over the places before it that have none: `L1H1,L1H3:mean` replaces both by their means.
+After a colon stands what an ablation puts there, such as `:zero` or `:mean` (`interp.intervention_kinds`). Places are
+separated by commas, and an intervention reaches back over the places before it that have none: `L1H1,L1H3:mean`
+replaces both by their means.
 """
 
 from __future__ import annotations
@@ -14,22 +16,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from interp.intervention_kinds import Intervention, parse_intervention
 from model.config import FFNKind, GPTConfig
-from model.errors import InputError, UnknownNameError, closest
+from model.errors import InputError, UnknownNameError
 from model.settings import as_enum
-
-
-class Intervention(StrEnum):
-    """What an ablation puts in a place. Means come from stated tokens, never from the sequence under study."""
-
-    ZERO = "zero"
-    """Nothing: zeros. Simple, but a value that the rest of the model may never have met."""
-
-    MEAN = "mean"
-    """The mean over the sequences and positions of the stated tokens (BOS counts like any other)."""
-
-    MEAN_PER_POSITION = "mean@pos"
-    """The mean over the sequences of the stated tokens, one for each position."""
 
 
 class PlaceKind(StrEnum):
@@ -118,19 +108,11 @@ def every_head(n_layers: int, n_heads: int) -> list[Head]:
 _PLACE = re.compile(
     r"L(?P<layer>\d+)(?:H(?P<head>\d+)|M(?P<memory>\d+)|\.(?P<sublayer>attn|ffn))(?::(?P<intervention>.*))?"
 )
+_LAYER = re.compile(r"(?P<layer>L\d+)(?P<intervention>:.*)?")
 _HOW = (
-    "Write a head as L1H3, a memory as L1M37, a sublayer as L1.attn or L1.ffn, "
-    "with :zero, :mean or :mean@pos after it if you like."
+    "Write a head as L1H3, a memory as L1M37, a sublayer as L1.attn or L1.ffn, a layer as L1, "
+    "with :zero, :mean or another intervention after it if you like."
 )
-
-
-def parse_intervention(text: Intervention | str) -> Intervention:
-    """The intervention with this name; InputError lists the known ones."""
-    try:
-        return Intervention(text)
-    except ValueError:
-        known, near = ", ".join(Intervention), closest(str(text), list(Intervention))
-        raise InputError(f'no intervention "{text}"; known are {known}.{near}') from None
 
 
 def parse_place(text: str) -> Place:
@@ -143,6 +125,8 @@ def parse_place(text: str) -> Place:
         InputError: the text is not in the grammar.
     """
     found = _PLACE.fullmatch(text.strip())
+    if _LAYER.fullmatch(text.strip()):
+        raise InputError(f'"{text.strip()}" is a whole layer, two places; name one: {" or ".join(_spelt_out(text))}.')
     if found is None:
         raise InputError(f'"{text.strip()}" is not a place. {_HOW}')
     layer = int(found["layer"])
@@ -156,18 +140,27 @@ def parse_place(text: str) -> Place:
 def parse_places(text: str) -> tuple[Place, ...]:
     """Read places separated by commas; an intervention also covers the places before it that have none.
 
-    >>> [str(place) for place in parse_places("L1H1, L1H3:mean, L0.ffn")]
-    ['L1H1:mean', 'L1H3:mean', 'L0.ffn']
+    >>> [str(place) for place in parse_places("L1H1, L1H3:mean, L0")]
+    ['L1H1:mean', 'L1H3:mean', 'L0.attn', 'L0.ffn']
     """
     if not text.strip():
         raise InputError(f"no place given. {_HOW}")
     places: list[Place] = []
     reaching_back: Intervention | None = None
-    for part in reversed(text.split(",")):
+    parts = [part for each in text.split(",") for part in _spelt_out(each)]
+    for part in reversed(parts):
         place = parse_place(part)
         reaching_back = place.intervention or reaching_back
         places.append(replace(place, intervention=reaching_back))
     return tuple(reversed(places))
+
+
+def _spelt_out(text: str) -> list[str]:
+    """A whole layer as its two sublayers; anything else as it is."""
+    found = _LAYER.fullmatch(text.strip())
+    if found is None:
+        return [text]
+    return [f"{found['layer']}.{sublayer}{found['intervention'] or ''}" for sublayer in ("attn", "ffn")]
 
 
 def print_places(places: Iterable[Place]) -> str:

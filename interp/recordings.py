@@ -19,7 +19,7 @@ from interp.requirements import require_deterministic
 from interp.site_names import Where, as_site, names_in
 from model.errors import InputError
 from model.hooks import ActivationCache
-from model.sites import Site, site_named
+from model.sites import Site, Tap, site_named
 from model.sites import sites as sites_of_model
 
 if TYPE_CHECKING:
@@ -95,8 +95,12 @@ def record(
     require_deterministic(gpt)
     known = sites_of_model(gpt.config)
     names = names_in(sites, known, gpt.config.n_layers)
-    _, cache = gpt.run_with_cache(tokens, names, attention_mask=attention_mask, return_type=None)
-    mask = torch.ones_like(tokens, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+    stop = _end([known[name] for name in names])
+    _, cache = gpt.run_with_cache(tokens, names, stop_at_layer=stop, attention_mask=attention_mask, return_type=None)
+    if attention_mask is None or bool(attention_mask.all()):
+        n_positions = torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
+        return Recording(source=source, n_positions=n_positions, by_site={name: cache[name] for name in names})
+    mask = attention_mask.bool()
     real_first = (~mask).long().argsort(dim=1, stable=True)[:, : int(mask.sum(1).max())]
     by_site = {name: _aligned(cache[name], known[name], real_first) for name in names}
     return Recording(source=source, n_positions=mask.sum(1), by_site=by_site)
@@ -136,6 +140,20 @@ def mean_held(
     return Means(source=source, n_sequences=len(tokens), n_at=n_at, by_site=means)
 
 
+def past_means(recording: Recording) -> Recording:
+    """At each position of each sequence, the mean over its positions from 0 to that one: never of a later one.
+
+    Sums run in fp64. Places that go by query and key have no such mean.
+    """
+    by_site = {}
+    for name, held in recording.by_site.items():
+        if len(site_named(name).tap.position_axes) > 1:
+            raise InputError(f"{name} has no mean over its past: it goes by query and key.")
+        counts = torch.arange(1, held.shape[1] + 1, device=held.device).view(1, -1, *(1,) * (held.ndim - 2))
+        by_site[name] = (held.double().cumsum(dim=1) / counts).to(held.dtype)
+    return Recording(source=recording.source, n_positions=recording.n_positions, by_site=by_site)
+
+
 def as_recording(held: Recording | ActivationCache, site: Site) -> Recording:
     """A recording as it is, or what a cache holds at `site`, if its positions are those of every sequence from 0 on."""
     if isinstance(held, Recording):
@@ -153,6 +171,13 @@ def as_recording(held: Recording | ActivationCache, site: Site) -> Recording:
         )
     n_positions = torch.full((len(values),), values.shape[site.tap.position_axis], device=values.device)
     return Recording(source="a cache", n_positions=n_positions, by_site={str(site): values})
+
+
+def _end(wanted: Sequence[Site]) -> int | None:
+    """The layer before which a run may stop that reads these places; None where it has to go on to the end."""
+    layers = [0 if site.tap in (Tap.EMBED, Tap.POS_EMBED) else site.layer for site in wanted]
+    known = [layer for layer in layers if layer is not None]
+    return 1 + max(known) if len(known) == len(layers) else None
 
 
 def _found(by_site: Mapping[str, Tensor], site: Where, kind: str, advice: str) -> Tensor:

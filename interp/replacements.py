@@ -87,6 +87,8 @@ class Replacement:
     """Absolute positions of keys, for scores and patterns; None: all."""
     components: tuple[int, ...] | None = None
     """Heads or memories, where the place has such an axis; None: all."""
+    gate: float = 0.0
+    """The share of what the model computes that stays: 0 puts the numbers there, 1 leaves everything as it is."""
     label: str
     """What this is called in sentences about it."""
 
@@ -201,9 +203,9 @@ def _made(
     made = Replacement(
         site=site,
         values=values,
-        positions=_numbers(positions, "position", label),
-        key_positions=_numbers(key_positions, "key position", label),
-        components=_numbers(components, "component", label),
+        positions=as_numbers(positions, "position", label),
+        key_positions=as_numbers(key_positions, "key position", label),
+        components=as_numbers(components, "component", label),
         label=label,
     )
     if made.components is None:
@@ -214,7 +216,8 @@ def _made(
     return replace(made, values=values.of_components(made.site, made.components))
 
 
-def _numbers(which: Which, noun: str, label: str) -> tuple[int, ...] | None:
+def as_numbers(which: Which, noun: str, label: str) -> tuple[int, ...] | None:
+    """What was named, as numbers from 0 on, each once; None stands for all. Anything else is refused."""
     if which is None:
         return None
     numbers = _listed(which)

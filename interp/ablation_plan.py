@@ -1,0 +1,144 @@
+"""What an ablation is: which places, what stands there instead, how much of it, where, and what is held. Nothing runs.
+
+`ablation_of` makes one from places in the grammar and refuses what the model does not have; `interp.supplies` says what
+the replacements are taken from, and `interp.ablation` carries it out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from interp.intervention_kinds import Intervention
+from interp.places import Place, Places, print_places, resolve_places
+from interp.replacements import Which, as_numbers
+from model.config import GPTConfig
+from model.errors import InputError
+from model.settings import as_enum
+from model.sites import Site, Tap
+
+if TYPE_CHECKING:
+    from interp.supplies import Supplies
+
+
+class Frozen(StrEnum):
+    """What an ablation keeps as it was in the intact run."""
+
+    NOTHING = "nothing"
+    """Everything after the ablated places runs on as it does. An ablated head may then change what later heads attend
+    to as well as what they move."""
+
+    PATTERNS = "patterns"
+    """Every pattern of every later layer is that of the intact run (Olsson et al. 2022, "pattern-preserving ablation").
+    Assumes that the question is what the places write, and not where they make others look."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablation:
+    """Places that are replaced together, and how."""
+
+    places: tuple[Place, ...]
+    """Each with its intervention, none twice; make them with `ablation_of`."""
+
+    gate: float = 0.0
+    """The share of what was there that stays, 0 to 1: what stands there is gate * own + (1 - gate) * replacement."""
+
+    positions: tuple[int, ...] | None = None
+    """The absolute positions at which they are replaced, in order; None: all."""
+
+    frozen: Frozen = Frozen.NOTHING
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "frozen", as_enum(Frozen, self.frozen, "frozen"))
+        if not self.places:
+            raise InputError("an ablation of no place at all changes nothing; name at least one.")
+        unsaid = [place.label for place in self.places if place.intervention is None]
+        if unsaid:
+            raise InputError(f"{unsaid[0]} does not say what replaces it; make ablations with ablation_of.")
+        gate = self.gate
+        if isinstance(gate, bool) or not isinstance(gate, int | float) or not math.isfinite(gate) or not 0 <= gate <= 1:
+            raise InputError(f"gate={gate!r} is no share; give 0 (all replaced) to 1 (intact).")
+        numbers = as_numbers(self.positions, "position", print_places(self.places))
+        object.__setattr__(self, "positions", None if numbers is None else tuple(sorted(numbers)))
+
+    def __str__(self) -> str:
+        more = [f"gate {self.gate:g}"] if self.gate else []
+        more += [] if self.positions is None else [_at(self.positions)]
+        more += ["later patterns held"] if self.frozen is Frozen.PATTERNS else []
+        return print_places(self.places) + (f" ({', '.join(more)})" if more else "")
+
+    @property
+    def first_layer(self) -> int:
+        """The first layer that is touched: below it, the run is the intact one."""
+        return min(place.layer for place in self.places)
+
+    @property
+    def interventions(self) -> frozenset[Intervention]:
+        """What is put in its places."""
+        return frozenset(place.intervention for place in self.places if place.intervention is not None)
+
+    def draws(self, supplies: Supplies | None) -> int:
+        """How many runs its outcome is averaged over: the number of donors, where it resamples, else 1."""
+        return supplies.n_donors if supplies is not None and Intervention.RESAMPLE in self.interventions else 1
+
+    def takes(self, *interventions: Intervention) -> list[Place]:
+        """The places that one of these is put in."""
+        return [place for place in self.places if place.intervention in interventions]
+
+    def held_patterns(self, config: GPTConfig) -> list[Site]:
+        """The patterns that are held, where any are."""
+        later = range(self.first_layer + 1, config.n_layers) if self.frozen is Frozen.PATTERNS else ()
+        return [Tap.PATTERN.at(layer) for layer in later]
+
+
+def ablation_of(
+    places: Places | Ablation,
+    config: GPTConfig,
+    intervention: Intervention | str = Intervention.MEAN,
+    *,
+    gate: float | None = None,
+    positions: Which = None,
+    frozen: Frozen | None = None,
+) -> Ablation:
+    """The ablation of places that this model has; places without an intervention of their own take `intervention`.
+
+    An `Ablation` comes back as it is, once it is found to fit the model; of gate, positions and frozen, what is given
+    here takes the place of its own.
+
+    Raises:
+        InputError: what `resolve_places` refuses, a gate outside 0 to 1, or positions that the model does not have.
+        UnknownNameError: a layer, head, memory or FFN that the model does not have.
+    """
+    made = places if isinstance(places, Ablation) else None
+    resolved = resolve_places(places if made is None else made.places, config, intervention)  # type: ignore[union-attr]
+    made = made or Ablation(places=resolved)
+    numbers = as_numbers(positions, "position", print_places(resolved))
+    made = replace(
+        made,
+        places=resolved,
+        gate=made.gate if gate is None else gate,
+        positions=made.positions if numbers is None else numbers,
+        frozen=made.frozen if frozen is None else frozen,
+    )
+    beyond = [position for position in made.positions or () if position >= config.n_ctx]
+    if beyond:
+        raise InputError(f"{made} names position {beyond[0]}; this model has 0 to {config.n_ctx - 1}.")
+    return made
+
+
+def site_of(place: Place) -> str:
+    """The hook where a place is replaced: z for attention, the memories' coefficients for the FFN."""
+    tap = Tap.Z if place.in_attention else Tap.MLP_POST
+    return str(tap.at(place.layer))
+
+
+def _at(positions: tuple[int, ...]) -> str:
+    if len(positions) > _LISTED:
+        return f"at {len(positions)} positions from {positions[0]} to {positions[-1]}"
+    return f"at position{'s' * (len(positions) > 1)} {', '.join(map(str, positions))}"
+
+
+_LISTED = 4
+"""Positions that are named one by one."""
