@@ -102,8 +102,11 @@ class Attention(nn.Module):
         if run.kv_cache is not None:
             k, v = run.kv_cache.extend(self.layer, k, v)
         attend = self._attend_explicitly if self._needs_pattern(run) else self._attend_fused
-        z = self.hook_z(attend(q, self._grouped(k), self._grouped(v), run), run.call)
-        return self._write(z, run.call)
+        return self.written(attend(q, self._grouped(k), self._grouped(v), run), run)
+
+    def written(self, z: Heads, run: Pass) -> Stream:
+        """What the heads write, from what they hold before W_O."""
+        return self._write(self.hook_z(z, run.call), run.call)
 
     # --- reading the stream -------------------------------------------------------------------------------------------
 

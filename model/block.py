@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.attention import Attention, Pass, Stream
+from model.attention import Attention, Heads, Pass, Stream
 from model.config import PRE_NORM_READS, SUM_NORMS, FFNKind, GPTConfig, Norm
 from model.ffn import FFN
 from model.hooks import Call, HookPoint
@@ -46,10 +46,16 @@ class Block(nn.Module):
 
     def forward(self, x: Stream, run: Pass) -> Stream:
         """The stream after this layer."""
+        x = self.hook_resid_pre(x, run.call)
+        return self._after_attention(x, self.attn(x, self._reader(self.ln1), run), run)
+
+    def from_z(self, x: Stream, z: Heads, run: Pass) -> Stream:
+        """The stream after this layer, from the one that entered it and what its heads hold before W_O."""
+        return self._after_attention(x, self.attn.written(z, run), run)
+
+    def from_mid(self, x: Stream, run: Pass) -> Stream:
+        """The stream after this layer, from the one between its attention and its FFN."""
         call = run.call
-        x = self.hook_resid_pre(x, call)
-        attn_out = self._written(self.attn(x, self._reader(self.ln1), run), self.ln1_post, call)
-        x = self._summed(x, self.hook_attn_out(attn_out, call), self.ln1, call)
         if self.mlp is None:
             return self.hook_resid_post(x, call)
         x = self.hook_resid_mid(x, call)
@@ -57,6 +63,10 @@ class Block(nn.Module):
         mlp_out = self._written(self.mlp(read, call), self.ln2_post, call)
         x = self._summed(x, self.hook_mlp_out(mlp_out, call), self.ln2, call)
         return self.hook_resid_post(x, call)
+
+    def _after_attention(self, x: Stream, out: Stream, run: Pass) -> Stream:
+        attn_out = self._written(out, self.ln1_post, run.call)
+        return self.from_mid(self._summed(x, self.hook_attn_out(attn_out, run.call), self.ln1, run.call), run)
 
     def _reader(self, norm: NormLayer | None) -> NormLayer | _Unchanged:
         """What a sublayer reads the stream through."""

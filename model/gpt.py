@@ -183,6 +183,10 @@ class GPT(Weights):
         )
         return counted, keys, counted[:, past:]
 
+    def new_pass(self, x: Stream) -> Pass:
+        """What all layers share in a pass over `x`, a stream without padding, under the hooks in force here."""
+        return self._pass(*self._placed(x, None, None), None, self._call())
+
     def _pass(
         self,
         key_positions: Tensor,
