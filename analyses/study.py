@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from analyses import training_curve
 from analyses.registry import STUDIES, Finding, Progress, Study, get_study
 from analyses.results import Provenance, SavedResult, load_result, result_folder, save_result
+from analyses.versions import versions
 from model.checkpoint import checkpoint_steps
 from model.errors import CheckpointError, CutawayError, InputError
 from model.files import sha256_of
@@ -123,7 +122,7 @@ class _Question:
             device=str(self.device if lab is None else lab.gpt.device),
             seconds=0.0,
             created=_now(),
-            versions=_versions(),
+            versions=versions(),
         )
 
 
@@ -161,16 +160,6 @@ def _inputs_sha256(paths: Sequence[Path]) -> str | None:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in ("torch", "numpy", "cutaway"):
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "not installed"
-    return versions
 
 
 def main(study: str, arguments: Sequence[str] | None = None) -> int:

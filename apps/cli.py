@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from apps.commands import auditing, exchange, looking, reporting, studying, training
+from apps.commands import auditing, exchange, looking, reporting, studying, testing, training
 from apps.console import say, sentences
 
 
@@ -42,6 +42,7 @@ for command in (
     looking.runs, looking.generate, auditing.audit, looking.dashboard,
 ):  # fmt: skip
     app.command()(command)
+app.command("test")(testing.verdicts)
 app.command("import")(exchange.import_)
 app.command("export")(exchange.export)
 

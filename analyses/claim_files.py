@@ -1,0 +1,113 @@
+"""Claims in TOML files: found, read strictly, and named in every error by file and claim."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analyses.claim_bounds import Bound
+from analyses.claim_statement import Statement
+from model.errors import CutawayError, InputError, UnknownNameError, closest
+from model.files import read_bytes, sha256_of
+from model.settings import from_plain
+
+TABLE = "claim"
+"""Each claim is a `[[claim]]`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A claim and the file it is from."""
+
+    stated: Statement
+    file: Path
+    file_sha256: str
+
+    @property
+    def name(self) -> str:
+        """The claim's own name."""
+        return self.stated.name
+
+    @property
+    def bound(self) -> Bound:
+        """The expected effect."""
+        return self.stated.bound
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Let every foreseeable error inside say which claim of which file it is about."""
+        with _named(self.file, self.name):
+            yield
+
+
+def load_claims(paths: Sequence[str | Path]) -> tuple[Claim, ...]:
+    """The claims of TOML files, and of the `*.toml` in folders, in order.
+
+    Raises:
+        InputError: a file that is no claims file, or a claim that cannot be tested; names both.
+        UnknownNameError: no such file, or a folder without any.
+    """
+    claims = [claim for path in paths for file in _files(Path(path)) for claim in read_claims(file)]
+    seen: dict[str, Path] = {}
+    for claim in claims:
+        if claim.name in seen:
+            raise InputError(
+                f'two claims are called "{claim.name}", in {seen[claim.name]} and {claim.file}; rename one.'
+            )
+        seen[claim.name] = claim.file
+    return tuple(claims)
+
+
+def read_claims(file: Path) -> tuple[Claim, ...]:
+    """The claims of one file."""
+    content = read_bytes(file, InputError)
+    try:
+        tables = tomllib.loads(content.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} is no TOML file: {error}.") from None
+    for key in tables:
+        if key != TABLE:
+            raise InputError(
+                f'{file} has "{key}", and claims files hold [[{TABLE}]] tables only.{closest(key, [TABLE])}'
+            )
+    found = tables.get(TABLE)
+    if not isinstance(found, list) or not found or not all(isinstance(each, dict) for each in found):
+        raise InputError(f"{file} holds no claim; write one as a [[{TABLE}]] table.")
+    digest = sha256_of(content)
+    return tuple(
+        Claim(stated=_statement(each, file, number), file=file, file_sha256=digest)
+        for number, each in enumerate(found, start=1)
+    )
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        if not path.is_file():
+            raise UnknownNameError(f"There is no claims file {path}; give a .toml file or a folder of them.")
+        return [path]
+    files = sorted(path.glob("*.toml"))
+    if not files:
+        raise UnknownNameError(f"The folder {path} holds no claims (*.toml).")
+    return files
+
+
+def _statement(table: Mapping[str, Any], file: Path, number: int) -> Statement:
+    name = table.get("name")
+    with _named(file, name if isinstance(name, str) else f"number {number}"):
+        step = table.get("step", "last")
+        steps = [step] if isinstance(step, int) and not isinstance(step, bool) else step
+        if isinstance(steps, list):
+            steps = ",".join(str(each) for each in steps)
+        return from_plain(Statement, {**table, "step": steps})
+
+
+@contextmanager
+def _named(file: Path, claim: str) -> Iterator[None]:
+    try:
+        yield
+    except CutawayError as error:
+        raise InputError(f'{file}, claim "{claim}": {error}') from None

@@ -1,0 +1,79 @@
+"""A verdict in one sentence: effect, interval, bound, n, seed, split, control and p, or why it is undecided."""
+
+from __future__ import annotations
+
+from analyses.claim_bounds import Quantity, parse_bound
+from analyses.claim_statement import ControlKind
+from analyses.claim_verdicts import Measured, Verdict, not_beaten
+from interp.stats import Interval
+from interp.wording import with_interval
+
+
+def sentence(verdict: Verdict) -> str:
+    """All that a verdict rests on."""
+    where = f"{verdict.checkpoint.run}@{verdict.checkpoint.step}"
+    begin = f"{verdict.claim} is {verdict.standing} at {where}"
+    found = verdict.measured
+    if found is None:
+        return f"{begin}: {verdict.reason} (seed {verdict.seed})."
+    told = f"{begin}: with {found.subject}, {effect_phrase(verdict, found)}; claimed was `{verdict.bound}`"
+    family = "" if verdict.n_together == 1 else f", Holm over {verdict.n_together} claims"
+    told += f" (p = {number_p(verdict.p)} against the bound{family}; n = {_n(found)} sequences on which no head was "
+    told += f"chosen, seed {verdict.seed}; level {found.harm.level:g})"
+    if found.beside.kind == ControlKind.NONE:
+        told += "; no control"
+    elif verdict.reason != not_beaten(found.beside):
+        told += f"; control {'beaten' if found.beside.beaten else 'not beaten'}: {found.beside.said}"
+    if verdict.reason:
+        told += f"; undecided because {verdict.reason}"
+    return f"{told}."
+
+
+def effect_phrase(verdict: Verdict, found: Measured) -> str:
+    """As in "the loss on X changes for the worse by 1.20 nats [1.10, 1.30]", or the share."""
+    bound, interval = parse_bound(verdict.bound), found.judged.interval
+    amount = f"{with_interval(found.harm)} {found.unit}"
+    if bound.is_share:
+        return f"the harm to the {found.meaning} is {share(interval)} of {found.whole} ({amount})"
+    if bound.quantity == Quantity.GAIN:
+        return f"the gain in the {found.meaning} is {with_interval(interval)} {found.unit}"
+    return f"the harm to the {found.meaning} is {amount}"
+
+
+def short_effect(verdict: Verdict) -> str:
+    """The effect with its interval, for a table."""
+    found = verdict.measured
+    if found is None:
+        return "-"
+    if parse_bound(verdict.bound).is_share:
+        return share(found.judged.interval)
+    return with_interval(found.judged.interval)
+
+
+def short_control(verdict: Verdict) -> str:
+    """Which control, and whether it was beaten, for a table."""
+    found = verdict.measured
+    if found is None or found.beside.beaten is None:
+        return "none" if found is not None else "-"
+    return f"{found.beside.kind} {'beaten' if found.beside.beaten else 'not beaten'}"
+
+
+def share(interval: Interval) -> str:
+    """A share in percent with its interval."""
+    return f"{interval.mean:.0%} [{interval.low:.0%}, {interval.high:.0%}]"
+
+
+def number_p(p: float | None) -> str:
+    """A p in three digits; a dash where nothing was measured."""
+    return "-" if p is None else f"{p:.3g}"
+
+
+def since_phrase(name: str, step: int | None, n: int) -> str:
+    """From which checkpoint on a claim holds."""
+    if step is None:
+        return f"{name} does not hold at the last of {n} checkpoints."
+    return f"{name} holds from step {step} on, at every one of the later checkpoints tested."
+
+
+def _n(found: Measured) -> str:
+    return f"{found.n}" if found.looks == 1 else f"{found.n}, at look {found.looks}"
