@@ -11,15 +11,21 @@ pattern A' with the patched queries (or keys), and goes on linearly from there:
 
     effect(q)  ~  sum over query and key positions of (A' - A) dM/dA
 
+Two more gradients mend other faults. *GradDrop* (AtP*): where what a head adds by itself and what later layers make of
+it cancel at the base run, the sum is blind, so each later layer is in turn left out of the way back, and the absolute
+values of what comes are averaged (queries and keys with the QK fix). *Integrated* gradients (after EAP-IG): where the
+metric is flat at the base run, as a divergence from it is by definition, the gradient is averaged on the way from the
+source's embeddings to the base's.
+
 So estimates are only a way to choose what to look at; beside them belong true effects (`interp.patching`), held
 against each other by `interp.approximation`. Where a metric is flat (a loss of nearly zero), gradients die in the
-metric itself: take a logit difference. Edges from head to head have such an estimate, too (`edge_attribution`, EAP).
+metric itself: take a logit difference, or integrate. Edges from head to head: `interp.edge_attribution`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -29,9 +35,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.gradients import fitting_rows
-from interp.metrics import Metric, Sequences, measured, split_rows
+from interp.metrics import Metric, Sequences, split_rows
 from interp.patching import Direction, Others, require_pairs
-from interp.paths import Input, require_edges
+from interp.patching_gradients import (
+    N_STEPS,
+    Gradients,
+    differentiated,
+    dropped,
+    gradients_in,
+    integrated,
+    require_steps,
+)
 from interp.requirements import require_deterministic
 from model.config import Positions
 from model.errors import InputError, UndefinedError
@@ -45,8 +59,6 @@ if TYPE_CHECKING:
 OF_HEADS = (Tap.Q, Tap.K, Tap.V, Tap.Z)
 """The places of heads whose effects are estimated."""
 
-SplitTaps = {Input.Q: Tap.Q_INPUT, Input.K: Tap.K_INPUT, Input.V: Tap.V_INPUT}
-
 
 class Method(StrEnum):
     """How an effect is estimated."""
@@ -55,6 +67,14 @@ class Method(StrEnum):
     """Difference times gradient."""
     QK_FIX = "qk fix"
     """The pattern recomputed with the patched queries or keys, linear from there."""
+    GRAD_DROP = "grad drop"
+    """The mean absolute estimate over gradients that leave out one layer each (AtP*); a size, and no direction."""
+    INTEGRATED = "integrated"
+    """Difference times the mean gradient on the way from the source's embeddings to the base's."""
+
+
+PLAIN = (Method.LINEAR, Method.QK_FIX)
+"""What one backward pass gives; GradDrop takes another for each layer, integration one for each step."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,19 +86,12 @@ class Estimates:
     direction: Direction
 
     effect: Float[Tensor, "sequence layer component"]
-    """Patched minus base, as `interp.patching.Patched.effect`; components are key-value heads at K and V."""
+    """Patched minus base, as `interp.patching.Patched.effect`; components are key-value heads at K and V. By GradDrop
+    its absolute size, so that means over sequences do not cancel either."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", as_enum(Method, self.method, "method"))
         object.__setattr__(self, "direction", as_enum(Direction, self.direction, "direction"))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class EdgeEstimates:
-    """Estimated effects of patching edges between heads, mean over sequences; FFNs and other heads held (EAP)."""
-
-    by_input: Mapping[Input, Float[Tensor, "sender_layer sender receiver_layer receiver"]]
-    """NaN where the receiver is not in a later layer; receivers are key-value heads at K and V."""
 
 
 def attribution_patching(
@@ -89,9 +102,11 @@ def attribution_patching(
     *,
     taps: Sequence[Tap] = OF_HEADS,
     direction: Direction | str = Direction.NOISING,
+    methods: Sequence[Method | str] = PLAIN,
+    n_steps: int = N_STEPS,
     batch_size: int | None = None,
 ) -> list[Estimates]:
-    """Estimate the effect of patching every head at every one of `taps`; queries and keys by both methods.
+    """Estimate the effect of patching every head at every one of `taps`, by each method that there is for it.
 
     Args:
         gpt: the model, its dropout off.
@@ -100,20 +115,23 @@ def attribution_patching(
         metric: what is measured, differentiable (`interp.metrics`).
         taps: among Tap.Q, Tap.K, Tap.V and Tap.Z.
         direction: the base run is the clean one (noising) or the corrupted one (denoising).
+        methods: how; the QK fix is for queries and keys only.
+        n_steps: runs that are integrated over, the base run the last of them.
         batch_size: pairs at a time; as many as fit into a gigabyte by default.
     """
     direction = as_enum(Direction, direction, "direction")
+    chosen = tuple(as_enum(Method, each, "methods") for each in methods)
     require_pairs(gpt, clean, corrupted)
     require_deterministic(gpt)
-    wrong = [tap for tap in taps if tap not in OF_HEADS]
-    if wrong or not taps:
-        raise InputError(f"attribution patching is of heads' Q, K, V and Z; taps={list(taps)} holds none or others.")
+    require_steps(n_steps)
+    _require_estimable(gpt, taps, chosen)
     found: dict[tuple[Tap, Method], list[Tensor]] = {}
     for rows in split_rows(len(clean), batch_size or fitting_rows(gpt.config, clean.shape[1])):
         base, source = (each[rows].to(gpt.device) for each in (clean, corrupted))
         if direction is Direction.DENOISING:
             base, source = source, base
-        for tap, method, effect in _Pair.of(gpt, base, source, metric, rows, taps).estimates():
+        pair = _Pair.of(gpt, base, source, metric, rows, taps)
+        for tap, method, effect in pair.estimates(chosen, n_steps):
             found.setdefault((tap, method), []).append(effect.double().cpu())
     return [
         Estimates(tap=tap, method=method, direction=direction, effect=torch.cat(parts))
@@ -121,12 +139,33 @@ def attribution_patching(
     ]
 
 
+def _require_estimable(gpt: GPT, taps: Sequence[Tap], methods: Sequence[Method]) -> None:
+    wrong = [tap for tap in taps if tap not in OF_HEADS]
+    if wrong or not taps:
+        raise InputError(f"attribution patching is of heads' Q, K, V and Z; taps={list(taps)} holds none or others.")
+    if not methods or (set(methods) == {Method.QK_FIX} and not {Tap.Q, Tap.K} & set(taps)):
+        raise InputError(
+            f"methods={[str(each) for each in methods]} estimate nothing at {', '.join(tap.name for tap in taps)}; "
+            f"choose among {', '.join(Method)}."
+        )
+    if Method.GRAD_DROP in methods and gpt.config.n_layers == 1:
+        raise UndefinedError(
+            "a model of one layer has no other layer to leave out, so no GradDrop.", setting="n_layers=1"
+        )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Pair:
     """A batch of both runs: what the base run held, with gradients, and what the source held."""
 
     gpt: GPT
+    tokens: tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]
+    """Of the base and of the source."""
+    metric: Metric
+    rows: Int[Tensor, " batch"]
     taps: Sequence[Tap]
+    names: Sequence[str]
+    """Places whose gradients are taken."""
     base: ActivationCache
     source: ActivationCache
 
@@ -147,23 +186,50 @@ class _Pair:
         square = [str(tap.at(layer)) for tap in (Tap.ATTN_SCORES, Tap.PATTERN) for layer in layers] if fixed else []
         with torch.no_grad():
             _, other = gpt.run_with_cache(source, [*patched, *final], return_type=None)
-        own = differentiated(gpt, base, [*patched, *final, *square], metric, rows)
-        return cls(gpt=gpt, taps=taps, base=own, source=other)
+        names = list(dict.fromkeys([*patched, *final, *square]))
+        own = differentiated(gpt, base, names, metric, rows)
+        return cls(
+            gpt=gpt, tokens=(base, source), metric=metric, rows=rows, taps=taps, names=names, base=own, source=other
+        )
 
-    def estimates(self) -> Iterator[tuple[Tap, Method, Float[Tensor, "batch layer component"]]]:
-        """Every tap by every method that there is for it."""
-        layers = range(self.gpt.config.n_layers)
+    def estimates(
+        self, methods: Sequence[Method], n_steps: int
+    ) -> Iterator[tuple[Tap, Method, Float[Tensor, "batch layer component"]]]:
+        """Every tap by every method that there is for it, plain ones first."""
+        here = gradients_in(self.base, self.names)
         for tap in self.taps:
-            yield tap, Method.LINEAR, torch.stack([self._linear(tap, layer) for layer in layers], dim=1)
-            if tap in (Tap.Q, Tap.K):
-                yield tap, Method.QK_FIX, torch.stack([self._fixed(tap, layer) for layer in layers], dim=1)
+            if Method.LINEAR in methods:
+                yield tap, Method.LINEAR, self._layers(self._linear, tap, here)
+            if Method.QK_FIX in methods and tap in (Tap.Q, Tap.K):
+                yield tap, Method.QK_FIX, self._layers(self._fixed, tap, here)
+        if Method.GRAD_DROP in methods:
+            yield from ((tap, Method.GRAD_DROP, effect) for tap, effect in self._dropped().items())
+        if Method.INTEGRATED in methods:
+            base, source = self.tokens
+            way = integrated(self.gpt, base, source, self.names, self.metric, self.rows, n_steps=n_steps)
+            for tap in self.taps:
+                yield tap, Method.INTEGRATED, self._layers(self._linear, tap, way)
 
-    def _linear(self, tap: Tap, layer: int) -> Float[Tensor, "batch component"]:
+    def _dropped(self) -> dict[Tap, Float[Tensor, "batch layer component"]]:
+        """Mean |estimate| over the layers left out; a head's own layer is no such layer: without it nothing comes."""
+        n_layers = self.gpt.config.n_layers
+        total: dict[Tap, Tensor] = {}
+        for left_out in range(n_layers):
+            way = dropped(self.gpt, self.tokens[0], self.names, self.metric, self.rows, layer=left_out)
+            for tap in self.taps:
+                by = self._fixed if tap in (Tap.Q, Tap.K) else self._linear
+                size = self._layers(by, tap, way).abs() / (n_layers - 1)
+                total[tap] = total[tap] + size if tap in total else size
+        return total
+
+    def _layers(self, estimate: _Estimate, tap: Tap, way: Gradients) -> Float[Tensor, "batch layer component"]:
+        return torch.stack([estimate(tap, layer, way) for layer in range(self.gpt.config.n_layers)], dim=1)
+
+    def _linear(self, tap: Tap, layer: int, way: Gradients) -> Float[Tensor, "batch component"]:
         site = tap.at(layer)
-        change = self.source[site] - self.base[site]
-        return (change * self.base[f"{site}_grad"]).sum((1, 3))
+        return ((self.source[site] - self.base[site]) * way[str(site)]).sum((1, 3))
 
-    def _fixed(self, tap: Tap, layer: int) -> Float[Tensor, "batch component"]:
+    def _fixed(self, tap: Tap, layer: int, way: Gradients) -> Float[Tensor, "batch component"]:
         """(A' - A) dM/dA, with the queries or the keys of the source; keys change the whole group of heads."""
         at_q, at_k = (each.at(layer) for each in _scored(self.gpt))
         group = self.gpt.config.n_heads // self.gpt.config.kv_heads
@@ -175,53 +241,11 @@ class _Pair:
         moved = torch.einsum("bqhe,bkhe->bhqk", q, k) / math.sqrt(self.gpt.config.head_width)
         scores, pattern = self.base[Tap.ATTN_SCORES.at(layer)], Tap.PATTERN.at(layer)
         change = (scores + moved).softmax(-1) - self.base[pattern]
-        effect = (change * self.base[f"{pattern}_grad"]).sum((2, 3))
+        effect = (change * way[str(pattern)]).sum((2, 3))
         return effect if tap is Tap.Q else effect.unflatten(1, (-1, group)).sum(2)
 
 
-def edge_attribution(
-    gpt: GPT, clean: Sequences, corrupted: Others, metric: Metric, *, batch_size: int | None = None
-) -> EdgeEstimates:
-    """Estimate the effect of every edge from a head to an input of a later head (EAP, Syed et al. 2023).
-
-    The corrupted output of the sender in the clean run: (z' - z) W_O . dM/d(input), summed over positions. The true
-    effects are those of `interp.path_patching` with frozen FFNs. Needs heads that write into the stream as they are.
-    """
-    require_edges(gpt.config)
-    if gpt.config.n_layers == 1:
-        said = "a model of one layer has no later head that could read an earlier one; there is no edge."
-        raise UndefinedError(said, setting="n_layers=1")
-    require_pairs(gpt, clean, corrupted)
-    require_deterministic(gpt)
-    layers = range(gpt.config.n_layers)
-    writes = [str(Tap.Z.at(layer)) for layer in layers]
-    reads = [str(tap.at(layer)) for tap in SplitTaps.values() for layer in layers]
-    sums: dict[Input, Tensor] = {}
-    for rows in split_rows(len(clean), batch_size or fitting_rows(gpt.config, clean.shape[1])):
-        base, source = (each[rows].to(gpt.device) for each in (clean, corrupted))
-        with torch.no_grad():
-            _, other = gpt.run_with_cache(source, writes, return_type=None)
-        own = differentiated(gpt, base, [*writes, *reads], metric, rows)
-        change = torch.stack([other[name] - own[name] for name in writes])
-        sent = torch.einsum("lbphe,lhem->lbphm", change, gpt.W_O)
-        for each, tap in SplitTaps.items():
-            gradient = torch.stack([own[f"{tap.at(layer)}_grad"] for layer in layers])
-            score = torch.einsum("sbpum,rbpvm->surv", sent, gradient).double().cpu()
-            sums[each] = sums[each] + score if each in sums else score
-    later = torch.tensor([[receiver > sender for receiver in layers] for sender in layers])[:, None, :, None]
-    return EdgeEstimates(by_input={each: (total / len(clean)).where(later, math.nan) for each, total in sums.items()})
-
-
-def differentiated(
-    gpt: GPT, tokens: Int[Tensor, "batch pos"], names: Sequence[str], metric: Metric, rows: Int[Tensor, " batch"]
-) -> ActivationCache:
-    """What `names` held, with the gradients of each sequence's own metric under NAME_grad."""
-
-    def summed(logits: Float[Tensor, "batch pos d_vocab"]) -> Tensor:
-        return measured(metric, logits, rows).sum()  # sequences do not meet, so each has the gradient of its own number
-
-    with torch.enable_grad():
-        return gpt.run_with_cache(tokens, list(names), incl_bwd=True, loss_fn=summed, return_type=None)[1]
+_Estimate = Callable[[Tap, int, Gradients], Tensor]
 
 
 def _scored(gpt: GPT) -> tuple[Tap, Tap]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.outcomes import Outcome, copy_targets
@@ -70,6 +70,24 @@ def logit_difference(
         return (at.gather(1, right) - at.gather(1, other))[:, 0]
 
     return difference
+
+
+def divergence(
+    intact: Float[Tensor, "sequence pos d_vocab"], chosen: Bool[Tensor, "sequence pos"] | None = None
+) -> Metric:
+    """How far a run's predictions are from those of the `intact` logits: KL(intact || run), in nats; 0 is the same.
+
+    The mean over the chosen positions of each sequence (all where they are left out). At the intact run it is flat: its
+    gradient there is zero, so that estimates at that run see nothing (integrate them).
+    """
+
+    def from_intact(logits: Logits, rows: Rows) -> Float[Tensor, " batch"]:
+        first = intact[rows.to(intact.device)].to(logits.device).log_softmax(-1)
+        apart = (first.exp() * (first - logits.log_softmax(-1))).sum(-1)
+        taken = torch.ones_like(apart) if chosen is None else chosen[rows.to(chosen.device)].to(apart)
+        return (apart * taken).sum(1) / taken.sum(1)
+
+    return from_intact
 
 
 def _require_in(logits: Logits, rows: Rows, correct: Tensor, wrong: Tensor, position: int) -> None:
