@@ -104,7 +104,8 @@ def hooks_for(
             f"can be made first; or use {ablation.places[0].label}:mean with nothing held."
         )
     tokens = tokens.to(gpt.device)
-    stock = supplies.drawn(gpt, tokens, range(len(tokens)), [ablation], draw, attention_mask)
+    n_pos = None if supplies.donors is None else supplies.donors.shape[1]
+    stock = supplies.drawn(gpt, tokens, range(len(tokens)), [ablation], draw, attention_mask, n_pos=n_pos)
     given = record(gpt, tokens, Tap.EMBED, source="tokens given", attention_mask=attention_mask)
     return [_refusing_others(given, str(ablation)), *edits_of(gpt, ablation, stock)]
 

@@ -42,7 +42,7 @@ class Ablation:
     places: tuple[Place, ...]
     """Each with its intervention, none twice; make them with `ablation_of`."""
 
-    gate: float = 0.0
+    gate: float | int = 0.0
     """The share of what was there that stays, 0 to 1: what stands there is gate * own + (1 - gate) * replacement."""
 
     positions: tuple[int, ...] | None = None
@@ -60,6 +60,7 @@ class Ablation:
         gate = self.gate
         if isinstance(gate, bool) or not isinstance(gate, int | float) or not math.isfinite(gate) or not 0 <= gate <= 1:
             raise InputError(f"gate={gate!r} is no share; give 0 (all replaced) to 1 (intact).")
+        object.__setattr__(self, "gate", float(gate))
         numbers = as_numbers(self.positions, "position", print_places(self.places))
         object.__setattr__(self, "positions", None if numbers is None else tuple(sorted(numbers)))
 
@@ -98,9 +99,9 @@ def ablation_of(
     config: GPTConfig,
     intervention: Intervention | str = Intervention.MEAN,
     *,
-    gate: float | None = None,
+    gate: float | int | None = None,
     positions: Which = None,
-    frozen: Frozen | None = None,
+    frozen: Frozen | str | None = None,
 ) -> Ablation:
     """The ablation of places that this model has; places without an intervention of their own take `intervention`.
 
@@ -120,7 +121,7 @@ def ablation_of(
         places=resolved,
         gate=made.gate if gate is None else gate,
         positions=made.positions if numbers is None else numbers,
-        frozen=made.frozen if frozen is None else frozen,
+        frozen=made.frozen if frozen is None else as_enum(Frozen, frozen, "frozen"),
     )
     beyond = [position for position in made.positions or () if position >= config.n_ctx]
     if beyond:

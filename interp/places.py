@@ -233,7 +233,8 @@ def _require_in_model(place: Place, config: GPTConfig) -> None:
         )
     if not place.in_attention and config.ffn is FFNKind.NONE:
         raise UnknownNameError(
-            f"no {place.label}: this model is attention-only. Choose heads, such as L{place.layer}H0."
+            f"no {place.label}: this model is attention-only. Choose heads, such as L{place.layer}H0, or all of "
+            f"a layer, L{place.layer}.attn."
         )
     size, noun = (config.n_heads, "head") if place.in_attention else (config.ffn_width, "memory")
     if place.index is not None and not 0 <= place.index < size:

@@ -18,7 +18,7 @@ from model.sites import Site, Tap, resolve, site_named
 Where = str | Site | Tap | tuple[Any, ...]
 """One place, in any of the ways; a tap only where it has no layer."""
 
-_PLACE = re.compile(r"L(?P<layer>\d+)(?:H(?P<head>\d+)|M(?P<memory>\d+)|\.(?P<sublayer>attn|ffn))(?::.*)?")
+_PLACE = re.compile(r"L(?P<layer>\d+)(?:H(?P<head>\d+)|M(?P<memory>\d+)|\.(?P<sublayer>attn|ffn))?(?::.*)?")
 
 
 def as_site(where: Where, n_layers: int | None = None) -> Site:
@@ -80,7 +80,7 @@ def _refuse_near_misses(name: str) -> None:
     """A component of the ablation grammar, and the short form of a place that every layer has."""
     component = _PLACE.fullmatch(name)
     if component is not None:
-        tap = Tap.Z if component["head"] or component["sublayer"] == "attn" else Tap.MLP_POST
+        tap = Tap.MLP_POST if component["memory"] or component["sublayer"] == "ffn" else Tap.Z
         index = component["head"] or component["memory"]
         which = "" if index is None else f", components={index}"
         label = name.partition(":")[0]
