@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from model.checkpoint import checkpoint_path, checkpoint_steps
-from model.lab import Lab, open_run
+from model.checkpoint import checkpoint_path
+from model.lab import Lab, first_checkpoint
 from model.manifest import MANIFEST
 from model.training import eval_rows
 
-
-def first_checkpoint(lab: Lab) -> Lab | None:
-    """The same run's step 0, opened on the same device; None where it is not kept, and where `lab` is step 0."""
-    if lab.step == 0 or 0 not in checkpoint_steps(lab.path):
-        return None
-    return open_run(f"{lab.path}@0", device=lab.gpt.device)
+__all__ = ["first_checkpoint", "first_checkpoint_file", "held_out_file"]
 
 
 def first_checkpoint_file(lab: Lab) -> Path:

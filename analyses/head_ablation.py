@@ -119,7 +119,7 @@ def _singles(
             outcome=outcome.name,
             meaning=outcome.meaning,
             clean=float(harms.clean[:, row].mean()),
-            scale=trial.scales[trial.outcomes.index(outcome)],
+            scale=trial.scale_of(outcome.name),
             harm=bootstrap_means(harm, seed=config.seed),
             p=torch.stack([holm(each) for each in p]),
         )

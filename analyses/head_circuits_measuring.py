@@ -93,7 +93,7 @@ class Question:
             tokens_seen=lab.tokens_seen,
             period=self.task.period,
             trained_periods=(trained.start, trained.stop - 1) if trained else None,
-            chance=self.task.trial.scales[0],
+            chance=self.task.trial.scale_of("copy_loss"),
             d_model=lab.config.d_model,
             discovery=self.discovery,
             senders=tuple(head(*each).label for each in self.senders),

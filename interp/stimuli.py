@@ -74,6 +74,28 @@ def reordered(tokens: Int[Tensor, "n pos"], period: int, *, seed: int = 0) -> In
     return torch.cat([tokens[:, : start + period], copies.gather(2, order).flatten(1)], dim=1)
 
 
+def other_first_copy(tokens: Int[Tensor, "n pos"], period: int, ids: Ids, *, seed: int = 0) -> Int[Tensor, "n pos"]:
+    """The corrupted twins: the same copies but for the first, which becomes a segment of other tokens.
+
+    So nothing that follows has an earlier copy, and nothing can be copied from the first segment. Where the vocabulary
+    has too few other tokens, the first copy takes back some of its own, in reverse: then no two tokens follow each
+    other as they do in the copies. `tokens` are not changed.
+
+    >>> other_first_copy(torch.tensor([[0, 5, 6, 5, 6]]), 2, range(5, 9)).tolist()[0][3:]
+    [5, 6]
+    """
+    start = copy_start(tokens.shape[1], period)
+    first = tokens[:, start : start + period].cpu()
+    pool, generator = pool_of(ids, period), torch.Generator().manual_seed(_another(seed))
+    twins = []
+    for segment in first:
+        others = pool[~torch.isin(pool, segment)]
+        others = others[torch.randperm(len(others), generator=generator)][:period]
+        twins.append(torch.cat([others, segment.flip(0)[len(others) :]]))
+    changed = torch.stack(twins).to(tokens.device)
+    return torch.cat([tokens[:, :start], changed, tokens[:, start + period :]], dim=1)
+
+
 def copy_start(n_pos: int, period: int) -> int:
     """Where the first copy begins: 1 behind a BOS, else 0.
 

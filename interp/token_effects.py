@@ -9,10 +9,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.ablation import ablated, mean_activations
+from interp.ablation import Ablation, ablated, ablation_of, mean_activations
+from interp.optimal import fit_optimal
 from interp.outcomes import token_losses
-from interp.places import Intervention, Places, parse_intervention, print_places, resolve_places
+from interp.places import Intervention, Places
 from interp.requirements import require_deterministic, require_next_token
+from interp.supplies import Supplies
 from model.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 class TokenEffects:
     """Losses of the tokens of one text with and without an ablation."""
 
-    places: str
-    """What was put where, in the grammar of places."""
+    ablation: Ablation
+    """What was put where, and how."""
 
     tokens: Int[Tensor, " pos"]
     strings: tuple[str, ...]
@@ -34,7 +36,7 @@ class TokenEffects:
     """Loss of predicting tokens[1:], in nats."""
 
     ablated: Float[Tensor, " target"]
-    """The same under the ablation."""
+    """The same under the ablation; on average over the donors, where it resamples."""
 
     clean_top: tuple[str, ...]
     """The likeliest token after each position."""
@@ -42,8 +44,8 @@ class TokenEffects:
     ablated_top: tuple[str, ...]
     """The same under the ablation."""
 
-    means: str | None
-    """Where the means come from, in words; None where nothing was replaced by a mean."""
+    source: str | None
+    """What replacements come from, in words; None where they need no other sequences."""
 
     @property
     def harm(self) -> Float[Tensor, " target"]:
@@ -55,38 +57,79 @@ class TokenEffects:
 def token_effects(
     lab: Lab,
     text: str | Int[Tensor, "1 pos"],
-    places: Places,
+    places: Places | Ablation,
     *,
     intervention: Intervention | str = Intervention.MEAN,
     n_reference: int = 64,
 ) -> TokenEffects:
     """Losses of every token of `text` with `places` ablated, beside the intact ones.
 
-    Means come from at most `n_reference` held-out rows of the run, those that begin with this very text left out.
+    Replacements come from at most `n_reference` held-out rows of the run, those that begin with this very text left
+    out. A counterfactual is refused: a text of one's own has no corrupted twin.
     """
     tokens = lab.tokens(text) if isinstance(text, str) else text.to(lab.gpt.device)
     if tokens.shape[1] < 2:
         raise InputError("the text has no second token, so nothing is predicted; give at least two tokens.")
     require_next_token(lab.gpt)
     require_deterministic(lab.gpt)
-    resolved = resolve_places(places, lab.config, parse_intervention(intervention))
-    averaged = [place for place in resolved if place.intervention is not Intervention.ZERO]
-    rows = _other_rows(lab.eval_tokens, tokens)[:n_reference] if averaged else tokens
-    source = f"{len(rows)} held-out rows"
-    means = mean_activations(lab.gpt, rows, source=source, places=averaged) if averaged else None
+    ablation = ablation_of(places, lab.config, intervention)
+    supplies = _supplies(lab, tokens, ablation, n_reference)
     clean = lab.gpt(tokens)
-    with ablated(lab.gpt, resolved, means):
-        changed = lab.gpt(tokens)
+    losses, chances = _ablated(lab, tokens, ablation, supplies)
     return TokenEffects(
-        places=print_places(resolved),
+        ablation=ablation,
         tokens=tokens[0].cpu(),
         strings=tuple(lab.str_tokens(tokens)),
         clean=token_losses(clean, tokens)[0].cpu(),
-        ablated=token_losses(changed, tokens)[0].cpu(),
+        ablated=losses.cpu(),
         clean_top=tuple(lab.str_tokens(clean[0].argmax(-1))),
-        ablated_top=tuple(lab.str_tokens(changed[0].argmax(-1))),
-        means=source if averaged else None,
+        ablated_top=tuple(lab.str_tokens(chances.argmax(-1))),
+        source=supplies.source or None,
     )
+
+
+def _supplies(lab: Lab, tokens: Int[Tensor, "1 pos"], ablation: Ablation, n_reference: int) -> Supplies:
+    """Replacements from held-out rows, as far as the ablation takes any."""
+    if ablation.takes(Intervention.COUNTERFACTUAL):
+        raise InputError(
+            f"{ablation} needs the corrupted twin of this text, and nothing says which of its tokens to change; take "
+            "resample here, or patch in a twin of your own (interp.patching)."
+        )
+    if not ablation.takes(*_FROM_OTHERS):
+        return Supplies(source="")
+    rows = _other_rows(lab.eval_tokens, tokens)[:n_reference]
+    source = f"{len(rows)} held-out rows"
+    averaged, fitted = (
+        ablation.takes(Intervention.MEAN, Intervention.MEAN_PER_POSITION),
+        ablation.takes(Intervention.OPTIMAL),
+    )
+    return Supplies(
+        source=source,
+        means=mean_activations(lab.gpt, rows, source=source, places=averaged) if averaged else None,
+        donors=rows,
+        optimal=fit_optimal(lab.gpt, rows, [fitted], source=source) if fitted else None,
+    )
+
+
+_FROM_OTHERS = (
+    Intervention.MEAN,
+    Intervention.MEAN_PER_POSITION,
+    Intervention.RESAMPLE,
+    Intervention.OPTIMAL,
+)
+
+
+def _ablated(
+    lab: Lab, tokens: Int[Tensor, "1 pos"], ablation: Ablation, supplies: Supplies
+) -> tuple[Float[Tensor, " target"], Float[Tensor, "pos d_vocab"]]:
+    """The loss of each target under the ablation, and the chances of the next tokens, on average over its draws."""
+    losses, chances = [], []
+    for draw in range(ablation.draws(supplies)):
+        with ablated(lab.gpt, ablation, supplies=supplies, tokens=tokens, draw=draw):
+            changed = lab.gpt(tokens)
+        losses.append(token_losses(changed, tokens)[0])
+        chances.append(changed[0].softmax(-1))
+    return torch.stack(losses).mean(0), torch.stack(chances).mean(0)
 
 
 def _other_rows(rows: Int[Tensor, "row row_pos"], tokens: Int[Tensor, "1 pos"]) -> Int[Tensor, "other row_pos"]:

@@ -6,31 +6,49 @@ interval is small), and no evidence either way.
 
 from __future__ import annotations
 
-from interp.effects import CONTROL_LEVEL, AblationEffect, Control, OutcomeEffect
+from interp.effect_parts import CONTROL_LEVEL, AblationEffect, Control, OutcomeEffect
+from interp.sequential import Decision
 from interp.stats import Interval
 
 
 def effect_sentences(effect: AblationEffect, *, floor: float = 0.05) -> tuple[str, ...]:
-    """What an ablation did, with n, seed and checkpoint, its control, and its effect on text.
+    """What an ablation did, with n, seed and checkpoint, its control, its effect at step 0, and its effect on text.
 
-    A harm whose interval holds zero, or that is smaller than `floor` nats, is not called an effect; it is called none
-    only where its whole interval is smaller.
+    A harm whose interval holds zero, or that is smaller than `floor` (in its outcome's unit), is not called an effect;
+    it is called none only where its whole interval is smaller.
     """
     n, seed = effect.harm.n, effect.seed
     where = f"{effect.checkpoint}, n = {n} sequences, seed {seed}"
-    lines = [f"With {effect.places} ablated, {harm_phrase(effect.effect, floor=floor)} ({where})."]
-    lines.append(f"Control: {control_phrase(effect.control)}.")
-    if effect.metric != "text_loss":
-        lines.append(f"At the same time {harm_phrase(effect.text, floor=floor)} (n = {effect.text.harm.n}).")
-    if effect.metric != "new_token_loss":
-        lines.append(f"And {harm_phrase(effect.new_token, floor=floor)} (n = {effect.new_token.harm.n}).")
-    if effect.means:
-        lines.append(f"Means come from {' and '.join(effect.means)}.")
-    return tuple(lines)
+    lines = [f"With {effect.ablation} ablated, {harm_phrase(effect.effect, floor=floor)} ({where})."]
+    if effect.decision is not None:
+        lines.append(decision_sentence(effect.decision, effect.effect.unit))
+    lines.append(f"Control: {control_phrase(effect.control, effect.effect.unit)}.")
+    start = effect.at_start(effect.metric)
+    if start is not None:
+        lines.append(f"At step 0 the same ablation costs {amount(start.harm, start.unit)} (n = {start.harm.n}).")
+    for name, opening in (("text_loss", "At the same time "), ("new_token_loss", "And ")):
+        if effect.has(name) and name != effect.metric:
+            beside = effect.on(name)
+            lines.append(f"{opening}{harm_phrase(beside, floor=floor)} (n = {beside.harm.n}).")
+    if effect.sources:
+        lines.append(f"Replacements: {'; '.join(effect.sources)}.")
+    return (*lines, *effect.notes)
+
+
+def decision_sentence(decision: Decision, unit: str) -> str:
+    """After how many sequences a harm was told from its bounds, or that it was not."""
+    bounds = " and ".join(f"{bound:g}" for bound in decision.bounds)
+    what = f"the side of {bounds} {unit}"
+    chance = f"each look has its share of an error of {decision.alpha:g}"
+    times = f"{len(decision.looks)} {'look' if len(decision.looks) == 1 else 'looks'}"
+    if decision.is_decided:
+        of_most = f"{decision.n} of {decision.most} sequences"
+        return f"Decided: {what} was known after {of_most} ({times}; {chance})."
+    return f"Not decided: {what} is not known after all {decision.most} sequences ({times}; {chance})."
 
 
 def is_effect(outcome: OutcomeEffect, floor: float) -> bool:
-    """Whether the interval leaves out zero and the mean is at least `floor` nats, in either direction."""
+    """Whether the interval leaves out zero and the mean is at least `floor`, in either direction."""
     return outcome.harm.excludes(0.0) and abs(outcome.harm.mean) >= floor
 
 
@@ -39,23 +57,37 @@ def harm_phrase(outcome: OutcomeEffect, *, floor: float) -> str:
 
     A fall is given as its size; what is neither rise nor fall keeps its sign.
     """
-    harm = outcome.harm
+    harm, unit = outcome.harm, outcome.unit
     if harm.within(floor):
-        return f"the {outcome.meaning} does not change by {floor:g} nats or more: {nats(harm)}"
+        return f"the {outcome.meaning} does not change by {floor:g} {unit} or more: {_change(outcome)}"
     if not is_effect(outcome, floor):
-        return f"no change of the {outcome.meaning} by {floor:g} nats or more could be shown: {nats(harm)}"
-    size = f"rises by {nats(harm)}" if harm.mean > 0 else f"falls by {_nats(-harm.mean, -harm.high, -harm.low)}"
+        return f"no change of the {outcome.meaning} by {floor:g} {unit} or more could be shown: {_change(outcome)}"
+    rises = (harm.mean > 0) is outcome.lower_is_better
+    ends = (harm.mean, harm.low, harm.high) if harm.mean > 0 else (-harm.mean, -harm.high, -harm.low)
+    size = f"{'rises' if rises else 'falls'} by {_amount(*ends, unit)}"
     phrase = f"the {outcome.meaning} {size}, from {outcome.clean:.2f} to {outcome.ablated:.2f}"
     return phrase + ("" if outcome.share is None else f" ({share_phrase(outcome.share)})")
 
 
+def _change(outcome: OutcomeEffect) -> str:
+    """How much more or less there is of it, with its sign."""
+    harm = outcome.harm
+    ends = (harm.mean, harm.low, harm.high) if outcome.lower_is_better else (-harm.mean, -harm.high, -harm.low)
+    return _amount(*ends, outcome.unit)
+
+
 def nats(harm: Interval) -> str:
     """A harm with its sign and its interval, such as "0.61 nats [0.55, 0.66]"."""
-    return _nats(harm.mean, harm.low, harm.high)
+    return amount(harm, "nats")
 
 
-def _nats(mean: float, low: float, high: float) -> str:
-    return f"{number(mean)} nats [{number(low)}, {number(high)}]"
+def amount(harm: Interval, unit: str) -> str:
+    """A number with its unit, its sign and its interval, such as "0.61 nats [0.55, 0.66]"."""
+    return _amount(harm.mean, harm.low, harm.high, unit)
+
+
+def _amount(mean: float, low: float, high: float, unit: str) -> str:
+    return f"{number(mean)} {unit} [{number(low)}, {number(high)}]"
 
 
 def with_interval(interval: Interval) -> str:
@@ -85,12 +117,12 @@ def share_phrase(share: float) -> str:
     return f"{abs(share):.0%} of the model's advantage over token frequencies"
 
 
-def control_phrase(control: Control) -> str:
+def control_phrase(control: Control, unit: str = "nats") -> str:
     """How matched sets fared, and whether they can decide anything; or why there are none."""
     if control.p is None or control.median is None or control.largest is None:
         return control.note
     return (
-        f"{control.note} cost {number(control.median)} nats (median) and at most {number(control.largest)}"
+        f"{control.note} cost {number(control.median)} {unit} (median) and at most {number(control.largest)}"
         f"{_disjoint(control)} (p = {control.p:.3g}{_smallest(control)})"
     )
 

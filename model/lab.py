@@ -161,6 +161,13 @@ def open_run(spec: str | Path, device: str | torch.device = "cpu") -> Lab:
     return Lab(gpt=gpt, tokenizer=tokenizer, path=path, step=step, tokens_seen=seen, run_config=run)
 
 
+def first_checkpoint(lab: Lab) -> Lab | None:
+    """The same run's step 0, opened on the same device; None where it is not kept, and where `lab` is step 0."""
+    if lab.step == 0 or 0 not in checkpoint_steps(lab.path):
+        return None
+    return open_run(f"{lab.path}@0", device=lab.gpt.device)
+
+
 def parse_run_spec(spec: str | Path) -> tuple[Path, int | Literal["all"] | None]:
     """The run's folder and the step of `RUN`, `RUN@STEP` or `RUN@all`; the run must exist, the step need not."""
     name, at, step = str(spec).rpartition("@")

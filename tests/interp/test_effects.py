@@ -68,13 +68,13 @@ def test_a_bystander_is_not_held_to_matter(lab: Lab):
     assert (effect.harm.low, effect.harm.high) == (0.0, 0.0)
     assert effect.control.is_exceeded is False
     assert "does not change" in " ".join(effect_sentences(effect))
-    assert effect.means == ()
+    assert effect.sources == ()
 
 
 def test_the_intervention_given_applies_where_the_place_states_none(lab: Lab):
     effect = ablate(lab, "L0H1,L1H2:mean,L1H3", intervention="zero", n_sequences=4, n_controls=2)
     assert effect.places == "L0H1:mean,L1H2:mean,L1H3:zero"
-    assert [source.split(" other")[0] for source in effect.means] == ["4", "4"]
+    assert [source.split(" other")[0] for source in effect.sources] == ["means over 4", "means over 4"]
 
 
 def test_every_outcome_is_measured_whatever_the_metric(lab: Lab):
@@ -227,5 +227,6 @@ def test_every_number_is_said_with_its_n_seed_and_checkpoint(induction: Ablation
     assert first.endswith("(planted@8, n = 16 sequences, seed 0).")
     assert any(line.startswith("Control: all 3 other sets") for line in rest)
     assert rest[-1] == (
-        "Means come from 16 other sequences of random tokens repeated after 19 and 12 other sequences of held-out text."
+        "Replacements: means over 16 other sequences of random tokens repeated after 19; means over 12 other sequences "
+        "of held-out text."
     )

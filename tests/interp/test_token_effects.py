@@ -24,7 +24,7 @@ def test_without_the_induction_head_the_repeated_letters_are_lost_and_no_others(
     repeated = torch.arange(10) >= 6  # targets b c d e of the second copy; its a is still news
     assert (effects.harm[repeated] > 2.5).all()
     assert effects.clean_top[6:10] == ("b", "c", "d", "e")
-    assert effects.means is None
+    assert effects.source is None
 
 
 def test_the_losses_are_those_of_the_model_and_their_difference_the_harm(lab: Lab):
@@ -32,12 +32,12 @@ def test_the_losses_are_those_of_the_model_and_their_difference_the_harm(lab: La
     effects = token_effects(lab, tokens, "L0H1:mean@pos")
     torch.testing.assert_close(effects.clean, lab.gpt.loss(tokens, per_token=True)[0].detach())
     torch.testing.assert_close(effects.harm, effects.ablated - effects.clean)
-    assert effects.means == "24 held-out rows"
-    assert effects.places == "L0H1:mean@pos"
+    assert effects.source == "24 held-out rows"
+    assert str(effects.ablation) == "L0H1:mean@pos"
 
 
 def test_the_text_itself_is_never_among_the_rows_that_means_come_from(lab: Lab):
-    assert token_effects(lab, lab.eval_tokens[:1], "L0H1").means == "23 held-out rows"
+    assert token_effects(lab, lab.eval_tokens[:1], "L0H1").source == "23 held-out rows"
 
 
 def test_one_token_predicts_nothing(lab: Lab):
