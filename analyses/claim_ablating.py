@@ -94,13 +94,13 @@ class Ablating:
         ablations = [replace(self.ablation, places=each) for each in matched.sets]
         return self._bench.harms(self._trial, ablations, counted, rows=(0, stop)).harm[:, :, 0].mean(0)
 
-    @property
+    @cached_property
     def _trial(self) -> Trial:
-        return self._bench.trials[0]
+        return self.ground.trial(self.stated.metric)
 
     @cached_property
     def _bench(self) -> Bench:
-        return self._bench_on(self.ground.trial(self.stated.metric))
+        return self._bench_on(self._trial)  # runs the model, for means: not before the claim is checked
 
     def _bench_on(self, trial: Trial) -> Bench:
         return Bench.of(self.ground.lab, (trial,), [self.ablation], seed=self.stated.seed)

@@ -141,15 +141,13 @@ def corrected(measured: Sequence[Measured | None]) -> list[float]:
 
 def decide(found: Measured, bound: Bound, p: float) -> tuple[Standing, str]:
     """The verdict, and why it is undecided where it is."""
-    standing, interval = found.judged.standing, found.judged.interval
+    standing = found.judged.standing
+    if bound.is_share and found.obstacle:
+        return Standing.UNDECIDED, found.obstacle
     if standing == Standing.UNDECIDED:
-        if interval.low == -float("inf"):
-            return standing, f"there is no telling what the share is one of ({found.obstacle or 'it may be nothing'})"
         return standing, f"the interval reaches to both sides of `{bound}`"
     if p > found.alpha:
         return Standing.UNDECIDED, f"after Holm's correction p = {p:.3g} is above {found.alpha:g}"
-    if bound.is_share and found.obstacle:
-        return Standing.UNDECIDED, found.obstacle
     if standing == Standing.SUPPORTED:
         if found.obstacle:
             return Standing.UNDECIDED, found.obstacle

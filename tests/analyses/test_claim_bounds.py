@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from analyses import claim_bounds
-from analyses.claim_bounds import Bound, Judged, Standing, judged, parse_bound
+from analyses.claim_bounds import Judged, Standing, judged, parse_bound
 from interp.sequential import studentized
 from interp.stats import bootstrap_mean, bootstrap_means, sign_flip_p, sign_flip_ps
-from model.errors import ConfigError, InputError
+from model.errors import InputError
 
 N = 32
 
@@ -115,8 +115,8 @@ def test_a_claim_whose_mean_lies_on_the_bound_is_rarely_supported(draw: str):
 
 
 def test_judging_is_the_three_conditions_of_that_test():
-    for seed in range(40):
-        deltas = spread(1.0 + 0.02 * (seed % 20 - 10), sd=0.5, n=64, seed=seed)
+    for seed in range(12):
+        deltas = spread(1.0 + 0.04 * (seed - 6), sd=0.5, n=64, seed=seed)
         found = of("harm >= 1.0", deltas)
         assert found.interval == bootstrap_mean(deltas)
         assert found.p == sign_flip_p(deltas - 1.0)
@@ -128,7 +128,7 @@ def test_judging_is_the_three_conditions_of_that_test():
 def test_the_usual_interval_alone_would_support_too_much_that_is_skewed():
     """Why there is a third condition: here the first and the last hold, and the studentized interval does not."""
     generator = torch.Generator().manual_seed(4)
-    deltas = 1.0 + DRAWS["lognormal"](torch.randn(64, 200, dtype=torch.float64, generator=generator))
+    deltas = 1.0 + DRAWS["lognormal"](torch.randn(64, 40, dtype=torch.float64, generator=generator))
     kept = [of("harm <= 1.0", each) for each in deltas.T]
     usual = [each for each in kept if each.interval.high <= 1.0 and each.p <= 0.05]
     assert len([each for each in usual if each.standing == "supported"]) < len(usual)
@@ -159,13 +159,6 @@ def test_a_bound_that_says_nothing_is_refused(text: str, said: str):
 def test_a_share_without_a_whole_is_refused():
     with pytest.raises(InputError, match="something to be a share of"):
         of("share >= 0.5", spread(1.0))
-
-
-def test_what_is_no_quantity_is_refused():
-    with pytest.raises(ConfigError, match="not one of harm"):
-        Bound(quantity="loss", at_least=True, value=1.0)
-    with pytest.raises(ConfigError, match="not one of supported"):
-        Judged(interval=of("harm >= 1", spread(1.0)).interval, p=1.0, standing="fine")
 
 
 def test_a_bound_is_printed_as_it_is_read():

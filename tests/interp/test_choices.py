@@ -34,11 +34,16 @@ from analyses.attention_stimuli import Sequences, Stimulus
 from analyses.attention_verdicts import Standing, Verdict
 from analyses.attention_weights import Weights
 from analyses.attention_words import WORDS
+from analyses.claim_bounds import Bound, Judged, Quantity
+from analyses.claim_bounds import Standing as Comes
+from analyses.claim_statement import ControlKind, Statement
+from analyses.claim_verdicts import Beside, Checkpoint
+from analyses.claim_verdicts import Verdict as Outcome
 from analyses.ffn_result import Config as FFNConfig
 from analyses.ffn_result import Split
 from analyses.views.embed import embed, page
 from analyses.views.sources import View, sources
-from interp.ablation import ablated, hooks_for, mean_activations
+from interp.ablation import Ablation, Frozen, ablated, ablation_of, hooks_for, mean_activations
 from interp.approximation import Approximation
 from interp.attention_bases import Against, held_scales, signed_attention, stream_direction
 from interp.attribution import Detail, logit_attribution
@@ -62,6 +67,7 @@ from interp.places import Intervention, Place, PlaceKind, head, parse_interventi
 from interp.recordings import Means, Recording, record
 from interp.stats import Interval, bootstrap_mean, bootstrap_means
 from interp.stimuli import reordered, repeated_tokens
+from interp.supplies import Supplies
 from interp.token_effects import token_effects
 from interp.vocabulary_reading import Circuit, SingularReading, ov_vocabulary
 from model import GPT, Norm, NormKind
@@ -127,6 +133,24 @@ def harms() -> HeadHarms:
     on = {"meaning": "", "clean": 1.0, "harm": bootstrap_means(drawn), "p": torch.zeros(1)}
     both = tuple(HarmOn(outcome=outcome, **on) for outcome in (COPY, TEXT))
     return HeadHarms(heads=(PLACE,), period=6, copying=bootstrap_mean(drawn[:, 0]), on=both)
+
+
+def stated(**choices: Any) -> Statement:
+    """A claim about an ablation."""
+    rest = {"name": "toy", "says": "", "ablate": "L1H1", "effect": "harm >= 1", "control": "none"}
+    return Statement(**rest | choices)
+
+
+def fed(**choices: Any) -> Statement:
+    """A claim about a path."""
+    return stated(ablate=None, **{"sender": "L0H1", "receivers": "L1H1", "input": "k"} | choices)
+
+
+def came(**choices: Any) -> Outcome:
+    rest: dict[str, Any] = {name: "" for name in ("claim", "says", "bound", "file", "file_sha256", "reason", "metric")}
+    rest |= {"measured": None, "p": None, "n_together": 1, "seed": 0, "period": 5}
+    rest["checkpoint"] = Checkpoint(run="toy", step=1, tokens_seen=1, weights_sha256="")
+    return Outcome(**rest | {"standing": "supported", "expected": "supported"} | choices)
 
 
 def evidence(**choices: Any) -> Evidence:
@@ -196,13 +220,28 @@ def prompt(lab: Lab) -> str:
     return lab.text(lab.eval_tokens[0, 1:6])
 
 
+@cache
+def supplies() -> Supplies:
+    """Something to replace with, whatever the intervention."""
+    others = torch.randint(50, (9, 12), generator=torch.Generator().manual_seed(8))
+    constants = SimpleNamespace(source="by hand", constants=lambda _: {"L0H3": torch.full((8,), 0.5)})
+    return Supplies(
+        source="others",
+        means=means(),
+        donors=others,
+        corrupted=others[:3],
+        optimal=constants,  # type: ignore[arg-type]
+    )
+
+
 def logits_under(given: Any) -> Tensor:
-    with ablated(gpt(), "L0H3", means(), given), torch.no_grad():
+    with ablated(gpt(), "L0H3", None, given, supplies=supplies(), tokens=TOKENS), torch.no_grad():
         return gpt()(TOKENS)
 
 
 def logits_with_hooks(given: Any) -> Tensor:
-    return gpt().run_with_hooks(TOKENS, fwd_hooks=hooks_for(gpt(), [head(0, 3)], means(), given))
+    hooks = hooks_for(gpt(), [head(0, 3)], None, given, supplies=supplies(), tokens=TOKENS)
+    return gpt().run_with_hooks(TOKENS, fwd_hooks=hooks)
 
 
 def chance_of(kind: Any) -> float:
@@ -327,7 +366,19 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.places.Place.kind": (PlaceKind, lambda given, _: repr(Place(kind=given, layer=0, index=1))),
     "interp.places.Place.intervention": (Intervention, lambda given, _: repr(replace(head(0, 1), intervention=given))),
     "interp.places.head": (Intervention, lambda given, _: repr(head(0, 1, given))),
-    "interp.places.parse_intervention": (Intervention, lambda given, _: repr(parse_intervention(given))),
+    "interp.ablation_plan.Ablation.frozen": (
+        Frozen,
+        lambda given, _: repr(Ablation(places=(head(0, 3, "zero"),), frozen=given)),
+    ),
+    "interp.ablation_plan.Ablation.takes": (
+        Intervention,
+        lambda given, _: repr(ablation_of("L0H1:zero,L0H3:mean", gpt().config).takes(given)),
+    ),
+    "interp.ablation_plan.ablation_of": (
+        Frozen,
+        lambda given, _: repr(ablation_of("L0H3", gpt().config, frozen=given)),
+    ),
+    "interp.intervention_kinds.parse_intervention": (Intervention, lambda given, _: repr(parse_intervention(given))),
     "interp.places.resolve_places": (Intervention, lambda given, _: repr(resolve_places("L0H3", gpt().config, given))),
     "interp.token_effects.token_effects": (
         Intervention,
@@ -377,6 +428,24 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Stimulus,
         lambda given, _: repr(Sequences(stimulus=given, tokens=TOKENS).stimulus),
     ),
+    "analyses.claim_bounds.Bound.quantity": (
+        Quantity,
+        lambda given, _: repr(Bound(quantity=given, at_least=True, value=1.0)),
+    ),
+    "analyses.claim_bounds.Judged.standing": (
+        Comes,
+        lambda given, _: repr(Judged(interval=bootstrap_mean(torch.ones(3)), p=1.0, standing=given)),
+    ),
+    "analyses.claim_statement.Statement.control": (ControlKind, lambda given, _: repr(stated(control=given))),
+    "analyses.claim_statement.Statement.expected": (Comes, lambda given, _: repr(stated(expected=given))),
+    "analyses.claim_statement.Statement.ffns": (FFNs, lambda given, _: repr(fed(ffns=given))),
+    "analyses.claim_statement.Statement.input": (Input, lambda given, _: repr(fed(input=given))),
+    "analyses.claim_verdicts.Beside.kind": (
+        ControlKind,
+        lambda given, _: repr(Beside(kind=given, beaten=None, said="")),
+    ),
+    "analyses.claim_verdicts.Verdict.expected": (Comes, lambda given, _: repr(came(expected=given))),
+    "analyses.claim_verdicts.Verdict.standing": (Comes, lambda given, _: repr(came(standing=given))),
     "analyses.ffn_result.Config.split": (Split, lambda given, _: repr(FFNConfig(split=given))),
     "analyses.gradient_initialization.Initialization.profile": (
         Norm,
@@ -471,6 +540,8 @@ def members(name: str) -> list[StrEnum]:
     absent |= set(Kind) - set(WORDS) if name.startswith("analyses.attention_items.") else set()
     of_z = name == "analyses.head_circuits_result.Config.null"  # which these have not, or from a second model alone
     absent |= {Null.UNTRAINED, Null.PERMUTED} if of_z else set()
+    absent |= {ControlKind.INPUTS} if name == "analyses.claim_statement.Statement.control" else set()  # of a path
+    absent |= {Comes.UNDECIDED} if name == "analyses.claim_statement.Statement.expected" else set()
     return [member for member in CASES[name][0] if member not in absent]
 
 
