@@ -114,11 +114,11 @@ class Optima:
 
     @property
     def slope_left(self) -> Float[Tensor, " ablation"]:
-        """The loss's slope at what was kept, as a share of that at the mean: 0 at an optimum, 1 where nothing was won.
+        """The loss's slope at what was kept, as a share of that at the mean: near 0 at an optimum.
 
         Slopes are norms of the gradient over all fitting sequences, in units of the component's spread. Where the loss
-        is nearly quadratic, what is left to gain is about the square of it, as a share of what was gained. 0 where
-        the mean is flat already.
+        is nearly quadratic, what is left to gain is about the square of it, as a share of what was gained. It may pass
+        1 where the loss is not, as with weights that nobody trained; 0 where the mean is flat already.
         """
         return torch.where(
             self.slope[:, 0] > 0, self.slope[:, 1] / self.slope[:, 0].where(self.slope[:, 0] > 0, 1.0), 0.0
