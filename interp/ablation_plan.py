@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from interp.intervention_kinds import Intervention
+from interp.intervention_kinds import Intervention, parse_intervention
 from interp.places import Place, Places, print_places, resolve_places
 from interp.replacements import Which, as_numbers
 from model.config import GPTConfig
@@ -84,9 +84,10 @@ class Ablation:
         """How many runs its outcome is averaged over: the number of donors, where it resamples, else 1."""
         return supplies.n_donors if supplies is not None and Intervention.RESAMPLE in self.interventions else 1
 
-    def takes(self, *interventions: Intervention) -> list[Place]:
+    def takes(self, *interventions: Intervention | str) -> list[Place]:
         """The places that one of these is put in."""
-        return [place for place in self.places if place.intervention in interventions]
+        wanted = {parse_intervention(each) for each in interventions}
+        return [place for place in self.places if place.intervention in wanted]
 
     def held_patterns(self, config: GPTConfig) -> list[Site]:
         """The patterns that are held, where any are."""

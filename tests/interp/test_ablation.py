@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
+import jaxtyping
 import pytest
 import torch
 from torch import Tensor
 
-from interp.ablation import ablated, hooks_for, mean_activations, sites_of
-from interp.places import Intervention
+from interp.ablation import Ablation, Frozen, ablated, ablation_of, hooks_for, mean_activations, sites_of
+from interp.places import Intervention, PlaceKind
+from interp.supplies import Supplies
 from model.config import FFNKind, GPTConfig, Init, Norm, NormKind, Positions
 from model.errors import InputError
 from model.gpt import GPT
@@ -236,3 +241,228 @@ def _heads(text: str) -> Any:
 def test_means_of_a_model_with_live_dropout_are_refused(others: Tensor):
     with pytest.raises(InputError, match=r"dropout=0\.1, so runs differ by chance; call gpt\.eval\(\)"):
         mean_activations(model(dropout=0.1).train(), others, source="others")
+
+
+# --- every intervention, on every path --------------------------------------------------------------------------------
+
+TWINS = torch.randint(50, (3, 12), generator=torch.Generator().manual_seed(5))
+EVERYWHERE = "L0H1,L1H2,L0M3,L1.ffn"
+HELD = [(Intervention.ZERO, Frozen.PATTERNS), (Intervention.MEAN_OF_PAST, Frozen.PATTERNS)]
+KINDS = [*((kind, Frozen.NOTHING) for kind in Intervention), *HELD]
+"""Every intervention, and some with the patterns held."""
+FAST = (Intervention.ZERO, Intervention.MEAN, Intervention.MEAN_PER_POSITION, Intervention.OPTIMAL)
+"""What takes nothing from a run of the sequences under study, or of others at their positions."""
+
+
+class Fitted:
+    """Constants as they come from fitting, without fitting."""
+
+    source = "by hand"
+
+    def constants(self, places: Any) -> dict[str, Tensor]:
+        generator = torch.Generator().manual_seed(1)
+        sizes = {PlaceKind.HEAD: (8,), PlaceKind.MEMORY: (), PlaceKind.ATTENTION: (4, 8), PlaceKind.FFN: (128,)}
+        return {place.label: torch.randn(sizes[place.kind], generator=generator) for place in places}
+
+
+@pytest.fixture
+def bare() -> Iterator[None]:
+    """Without checking shapes at every call: hundreds of passes are run here, the others are checked."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def supplies_of(gpt: GPT, others: Tensor, **changes: Any) -> Supplies:
+    means = mean_activations(gpt, others, source="others")
+    given: dict[str, Any] = {"means": means, "donors": others, "corrupted": TWINS, "optimal": Fitted()}
+    return Supplies(source="others", **(given | changes))
+
+
+def logits_of(gpt: GPT, ablation: Ablation, tokens: Tensor, supplies: Supplies) -> Tensor:
+    with ablated(gpt, ablation, supplies=supplies, tokens=tokens):
+        return gpt(tokens)
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize("explicit", [False, True])
+@pytest.mark.parametrize(("intervention", "frozen"), KINDS)
+@pytest.mark.parametrize("changes", [{}, {"norm": Norm.POST, "n_kv_heads": 2}])
+def test_no_intervention_lets_the_future_reach_the_past(
+    intervention: Intervention, frozen: Frozen, explicit: bool, changes: Any, tokens: Tensor, others: Tensor
+):
+    """Later tokens change, of the sequence, of its twin and of every donor: no earlier logit changes a bit."""
+    gpt = model(**changes)
+    later, twins, donors = tokens.clone(), TWINS.clone(), others.clone()
+    for each in (later, twins, donors):
+        each[:, 8:] = (each[:, 8:] + 17) % 50
+    ablation = ablation_of(EVERYWHERE, gpt.config, intervention, frozen=frozen, gate=0.25)
+    supplies = supplies_of(gpt, others)
+    with gpt.explicit_attention() if explicit else nullcontext():
+        before = logits_of(gpt, ablation, tokens, supplies)
+        after = logits_of(gpt, ablation, later, replace(supplies, corrupted=twins, donors=donors))
+        intact = gpt(tokens)
+    assert torch.equal(before[:, :8], after[:, :8])
+    assert not torch.equal(before[:, 8:], after[:, 8:])
+    assert not torch.allclose(before, intact, atol=1e-3)
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize(("intervention", "frozen"), KINDS)
+def test_a_gate_is_linear_between_what_was_there_and_what_replaces_it(
+    intervention: Intervention, frozen: Frozen, tokens: Tensor, others: Tensor
+):
+    gpt = model()
+    supplies, site = supplies_of(gpt, others), "blocks.0.attn.hook_z"
+    intact, held = gpt(tokens), []
+    for gate in (1, 0, 0.25, 0.5):
+        ablation = ablation_of("L0H1,L1M3", gpt.config, intervention, gate=gate, frozen=frozen)
+        with ablated(gpt, ablation, supplies=supplies, tokens=tokens):
+            logits, cache = gpt.run_with_cache(tokens, [site])
+        held.append(cache[site][:, :, 1])
+        assert torch.equal(logits, intact) == (gate == 1)
+    own, replaced, quarter, half = held
+    torch.testing.assert_close(quarter, 0.25 * own + 0.75 * replaced)
+    torch.testing.assert_close(half, (own + replaced) / 2)
+    whole = ablation_of("L0H1,L1M3", gpt.config, intervention, frozen=frozen)
+    with ablated(gpt, whole, supplies=supplies, tokens=tokens):
+        _, cache = gpt.run_with_cache(tokens)
+    assert torch.equal(cache[site][:, :, 1], replaced)
+
+
+def test_the_effect_of_a_gate_is_linear_where_nothing_comes_after(tokens: Tensor):
+    """Dose and response: the last layer's write, with no norm after it."""
+    gpt = model(norm=Norm.NONE)
+    with torch.no_grad():
+        doses = [logits_of(gpt, ablation_of("L1.ffn:zero", gpt.config, gate=gate), tokens, NOTHING) for gate in GATES]
+    for gate, logits in zip(GATES, doses, strict=True):
+        torch.testing.assert_close(logits, gate * doses[-1] + (1 - gate) * doses[0], atol=1e-4, rtol=1e-4)
+
+
+GATES = (0.0, 0.1, 0.5, 0.9, 1.0)
+NOTHING = Supplies(source="nothing")
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize("intervention", list(Intervention))
+def test_positions_are_replaced_where_they_are_named_and_nowhere_else(
+    intervention: Intervention, tokens: Tensor, others: Tensor
+):
+    gpt = model()
+    supplies = supplies_of(gpt, others)
+    intact, clean = gpt.run_with_cache(tokens)
+    everywhere = ablation_of("L0.attn", gpt.config, intervention)
+    with ablated(gpt, everywhere, supplies=supplies, tokens=tokens):
+        _, whole = gpt.run_with_cache(tokens)
+    with ablated(gpt, replace(everywhere, positions=(5, 9)), supplies=supplies, tokens=tokens):
+        logits, cache = gpt.run_with_cache(tokens)
+    other = [position for position in range(12) if position not in (5, 9)]
+    assert torch.equal(cache["z", 0][:, [5, 9]], whole["z", 0][:, [5, 9]])
+    assert torch.equal(cache["z", 0][:, other], clean["z", 0][:, other])
+    assert torch.equal(logits[:, :5], intact[:, :5])
+    assert not torch.allclose(logits[:, 5:], intact[:, 5:], atol=1e-3)
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize(("intervention", "frozen"), KINDS)
+def test_neither_padding_nor_the_key_value_cache_changes_what_an_ablation_does(
+    intervention: Intervention, frozen: Frozen, tokens: Tensor, others: Tensor
+):
+    gpt = model(positions=Positions.ROPE, n_kv_heads=2)
+    ablation = ablation_of("L0H1,L1H2,L0M3,L1M7", gpt.config, intervention, frozen=frozen)
+    supplies = supplies_of(gpt, others)
+    padded, twins = (torch.cat([torch.zeros(3, 2, dtype=torch.long), each], dim=1) for each in (tokens, TWINS))
+    mask = torch.ones_like(padded, dtype=torch.bool)
+    mask[:, :2] = False
+    with torch.no_grad():
+        with ablated(gpt, ablation, supplies=supplies, tokens=tokens):
+            whole = gpt(tokens)
+            cache = KeyValueCache(gpt.config, len(tokens), device=gpt.device, dtype=gpt.dtype)
+            pieces = [gpt(tokens[:, :5], kv_cache=cache)]
+            pieces += [gpt(tokens[:, t : t + 1], kv_cache=cache) for t in range(5, 12)]
+        torch.testing.assert_close(torch.cat(pieces, dim=1), whole, atol=1e-5, rtol=1e-5)
+        beside = replace(supplies, corrupted=twins)
+        with ablated(gpt, ablation, supplies=beside, tokens=padded, attention_mask=mask):
+            torch.testing.assert_close(gpt(padded, mask)[:, 2:], whole, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize("intervention", [*FAST, Intervention.RESAMPLE])
+def test_a_model_generates_under_every_intervention_that_has_numbers_for_what_comes(
+    intervention: Intervention, tokens: Tensor, others: Tensor
+):
+    """As far as donors reach: they are 24 tokens long."""
+    gpt = model()
+    intact = gpt(tokens)
+    with ablated(gpt, "L0H1,L1H0,L1M3", None, intervention, supplies=supplies_of(gpt, others), tokens=tokens):
+        assert not torch.allclose(gpt(tokens), intact, atol=0.1)
+        cached, recomputed = (
+            gpt.generate(tokens, max_new_tokens=12, temperature=0.0, use_kv_cache=on) for on in (True, False)
+        )
+    assert torch.equal(cached, recomputed)
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize("on", [True, False])
+@pytest.mark.parametrize(
+    ("intervention", "frozen", "sentence"),
+    [
+        ("mean@seq", "nothing", "intact run covers positions 0 to 11.*tokens that are generated have none"),
+        ("zero", "patterns", "intact run covers positions 0 to 11.*tokens that are generated have none"),
+        ("counterfactual", "nothing", "twins cover positions 0 to 11.*Tokens that are generated have none"),
+        ("resample", "nothing", "donors cover positions 0 to 13. Give longer donors"),
+    ],
+)
+def test_what_has_no_numbers_for_generated_tokens_says_so_and_serves_at_named_positions(
+    intervention: str, frozen: str, sentence: str, on: bool, tokens: Tensor, others: Tensor
+):
+    gpt = model()
+    supplies = supplies_of(gpt, others, donors=others[:, :14])
+    ablation = ablation_of("L0H1", gpt.config, intervention, frozen=frozen)
+    with (
+        ablated(gpt, ablation, supplies=supplies, tokens=tokens),
+        pytest.raises(InputError, match=sentence),
+    ):
+        gpt.generate(tokens, max_new_tokens=6, temperature=0.0, use_kv_cache=on)
+    if frozen == "nothing":
+        with ablated(gpt, replace(ablation, positions=(2, 7)), supplies=supplies, tokens=tokens):
+            assert gpt.generate(tokens, max_new_tokens=6, temperature=0.0, use_kv_cache=on).shape == (3, 18)
+
+
+@pytest.mark.parametrize("intervention", ["mean@seq", "resample", "counterfactual"])
+def test_other_tokens_than_an_ablation_was_prepared_for_are_refused(intervention: str, tokens: Tensor, others: Tensor):
+    gpt = model()
+    changed = tokens.clone()
+    changed[1, 7] = (changed[1, 7] + 1) % 50
+    with ablated(gpt, "L0H1", None, intervention, supplies=supplies_of(gpt, others), tokens=tokens):
+        gpt(tokens)
+        gpt(tokens[:, :9])
+        with pytest.raises(InputError, match="prepared for other tokens: those of sequence 1 differ at position 7"):
+            gpt(changed)
+        with pytest.raises(InputError, match="prepared for 3 sequences, and 1 run"):
+            gpt(tokens[:1])
+    with pytest.raises(InputError, match=f"L0H1:{intervention} takes what runs of given tokens hold. Pass tokens="):
+        hooks_for(gpt, "L0H1", None, intervention, supplies=supplies_of(gpt, others))
+    with pytest.raises(InputError, match="not both"):
+        hooks_for(gpt, "L0H1", mean_activations(gpt, others, source="others"), supplies=supplies_of(gpt, others))
+
+
+@pytest.mark.parametrize("norm", [Norm.PRE, Norm.POST, Norm.DEEPNORM, Norm.SANDWICH, Norm.NONE])
+def test_without_heads_and_ffns_a_model_is_its_embedding_and_the_output_biases(norm: Norm, tokens: Tensor):
+    """T5, as the equations of each placement have it; with half of everything replaced it is neither."""
+    gpt = model(norm=norm, positions=Positions.LEARNED, n_kv_heads=2)
+    stream, alpha = gpt.embed(tokens) + gpt.pos_embed.weight[:12], 4**0.25 if norm is Norm.DEEPNORM else 1.0
+    for block in gpt.layers:
+        for bias, name in ((block.attn.o_proj.bias, "ln1"), (block.mlp.out_proj.bias, "ln2")):
+            match norm:
+                case Norm.POST | Norm.DEEPNORM:
+                    stream = getattr(block, name)(alpha * stream + bias)
+                case Norm.SANDWICH:
+                    stream = stream + getattr(block, f"{name}_post")(bias)
+                case _:
+                    stream = stream + bias
+    expected = gpt.unembed_stream(stream)
+    torch.testing.assert_close(logits_of(gpt, ablation_of("L0,L1:zero", gpt.config), tokens, NOTHING), expected)
+    half = logits_of(gpt, ablation_of("L0,L1:zero", gpt.config, gate=0.5), tokens, NOTHING)
+    assert (half - expected).abs().max() > 0.1
+    assert (half - gpt(tokens)).abs().max() > 0.1
