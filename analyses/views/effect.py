@@ -1,4 +1,4 @@
-"""One ablation as a figure: its harm on every outcome with intervals, and what matched sets cost on one of them."""
+"""One ablation as a figure: its harm with intervals, and what matched sets cost on the outcome that was asked about."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ ROW = 34
 
 
 def effect_figure(effect: AblationEffect) -> Any:
-    """Dots are harms in nats with 95% intervals; grey ticks are layer-matched sets; the rule is no effect."""
-    outcomes = [outcome.meaning for outcome in effect.outcomes]
+    """Dots are harms with 95% intervals; grey ticks are layer-matched sets; the rule is no effect.
+
+    One axis has one unit: outcomes in another than the metric's stand in the table only.
+    """
+    unit = effect.effect.unit
+    outcomes = [outcome.meaning for outcome in effect.outcomes if outcome.unit == unit]
     y = alt.Y("outcome:N", sort=outcomes, title=None, axis=alt.Axis(labelLimit=260))
-    x = alt.X("harm:Q", title="harm: ablated minus clean loss (nats)", axis=alt.Axis(tickCount=6))
+    x = alt.X("harm:Q", title=f"harm: how much worse when ablated ({unit})", axis=alt.Axis(tickCount=6))
     measured = alt.Chart(_outcomes(effect)).encode(y=y, tooltip=["outcome", "harm", "low", "high", "p", "n"])
     layers = [
         alt.Chart(pd.DataFrame({"harm": [0.0]})).mark_rule(color=QUIET, strokeDash=[4, 3]).encode(x=x),
@@ -31,11 +35,12 @@ def effect_figure(effect: AblationEffect) -> Any:
     return themed(alt.layer(*layers).properties(width=WIDTH, height=ROW * len(outcomes)))
 
 
-def effect_table(effect: AblationEffect, at_step_zero: AblationEffect | None = None) -> pd.DataFrame:
-    """One row for each outcome: losses, harm with its interval, share of what was learned, p, n, harm at step 0."""
+def effect_table(effect: AblationEffect) -> pd.DataFrame:
+    """One row for each outcome: with and without, harm with its interval, share of what was learned, p, n, step 0."""
     return pd.DataFrame(
         {
             "outcome": outcome.meaning,
+            "unit": outcome.unit,
             "clean": outcome.clean,
             "ablated": outcome.ablated,
             "harm": outcome.harm.mean,
@@ -44,14 +49,16 @@ def effect_table(effect: AblationEffect, at_step_zero: AblationEffect | None = N
             "share": outcome.share,
             "p": outcome.p,
             "n": outcome.harm.n,
-            "step 0": None if at_step_zero is None else at_step_zero.on(outcome.name).harm.mean,
+            "step 0": None if start is None else start.harm.mean,
         }
         for outcome in effect.outcomes
+        for start in [effect.at_start(outcome.name)]
     )
 
 
 def _outcomes(effect: AblationEffect) -> pd.DataFrame:
-    return effect_table(effect).drop(columns=["clean", "ablated", "share", "step 0"])
+    rows = effect_table(effect).drop(columns=["clean", "ablated", "share", "step 0"])
+    return rows.loc[rows["unit"] == effect.effect.unit, :]
 
 
 def _matched(effect: AblationEffect) -> pd.DataFrame:

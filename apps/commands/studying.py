@@ -1,21 +1,19 @@
-"""Commands that ask questions of a model: run, studies, ablate."""
+"""Commands that run studies: run, studies."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.options import Device, Json, Run, Seed, Settings
+from apps.commands.options import Device, Json, Settings
 from apps.console import remark, say
 from apps.progress import bar
 
 if TYPE_CHECKING:
     from analyses.study import SavedResult
-    from interp.effects import AblationEffect
 
 
 MARKS = {True: "●", False: "○", None: "?"}
@@ -47,40 +45,6 @@ def run(
     with bar(study) as shown:
         results = run_everywhere(study, subject, settings, device=device, progress=shown.on_progress, reuse=not fresh)
     say(_as_json(results)) if as_json else _tell(results)
-
-
-def ablate(
-    subject: Run,
-    places: Annotated[str, typer.Argument(metavar="PLACES", help="Such as L1H1,L1H3:mean or L0.ffn:zero.")],
-    *,
-    metric: Annotated[str, typer.Option("--metric", help="The loss to hold against a control.")] = "copy_loss",
-    seed: Seed = 0,
-    device: Device = "auto",
-    as_json: Json = False,
-) -> None:
-    """Remove heads, memories or whole sublayers together, and say what it costs, with an interval and a control."""
-    from interp.effects import ablate as measured
-    from interp.wording import effect_sentences
-    from model.lab import open_run
-
-    with bar("ablate") as shown:
-        lab = open_run(subject, device)
-        effect = measured(lab, places, metric=metric, seed=seed, counted=shown.on_progress)
-    say(_record(effect) if as_json else "\n".join(effect_sentences(effect)))
-
-
-def _record(effect: AblationEffect) -> str:
-    """Every number of an effect as one object."""
-    from torch import Tensor
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return value.tolist()
-        if isinstance(value, dict):
-            return {key: plain(item) for key, item in value.items()}
-        return [plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-    return json.dumps(plain(asdict(effect)) | {"harm": asdict(effect.harm)}, indent=1, allow_nan=False)
 
 
 def _tell(results: Sequence[SavedResult]) -> None:

@@ -243,6 +243,11 @@ def damaged(error: Exception) -> None:
     st.error(literal(str(error)), icon=":material/broken_image:")
 
 
+def unasked(error: Exception) -> None:
+    """Say why a question could not be asked of this run, and what can."""
+    st.info(literal(str(error)), icon=":material/help:")
+
+
 def literal(text: str) -> str:
     r"""Return `text` so that Markdown shows it as it is.
 

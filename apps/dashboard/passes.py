@@ -53,17 +53,8 @@ def token_effects(run: Run, chosen: Selection, places: str, intervention: str) -
 
 
 def effect(run: Run, step: int | None, places: str, metric: str, intervention: str, n_sequences: int) -> AblationEffect:
-    """What ablating `places` together costs, with as many matched sets as the command takes."""
-    return _effect(data.lab(run, step), _checkpoint(run, step), places, metric, intervention, n_sequences, 100)
-
-
-def effect_at_step_zero(
-    run: Run, step: int | None, places: str, metric: str, intervention: str, n_sequences: int
-) -> AblationEffect | None:
-    """The same at step 0, with one matched set; None if this is step 0, or it was not kept."""
-    if step == 0 or 0 not in run.steps:
-        return None
-    return _effect(data.lab(run, 0), _checkpoint(run, 0), places, metric, intervention, n_sequences, 1)
+    """What ablating `places` together costs, as the command has it: with matched sets, and with the same at step 0."""
+    return _effect(data.lab(run, step), _checkpoint(run, step), places, metric, intervention, n_sequences)
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
@@ -116,14 +107,12 @@ def _token_effects(
 
 @st.cache_resource(max_entries=64, show_spinner="Ablating the places, and the sets that match them")
 def _effect(
-    _lab: Lab, checkpoint: str, places: str, metric: str, intervention: str, n_sequences: int, n_controls: int
+    _lab: Lab, checkpoint: str, places: str, metric: str, intervention: str, n_sequences: int
 ) -> AblationEffect:
     from interp.effects import ablate
 
     del checkpoint
-    return ablate(
-        _lab, places, metric=metric, intervention=intervention, n_sequences=n_sequences, n_controls=n_controls
-    )
+    return ablate(_lab, places, metric=metric, intervention=intervention, n_sequences=n_sequences)
 
 
 def _checkpoint(run: Run, step: int | None) -> str:

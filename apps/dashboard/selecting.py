@@ -67,8 +67,8 @@ def _pick_places() -> None:
     right.text_input("Memory", key="memory", bind="query-params", placeholder="L1M37")
     st.text_input(
         "Ablate", key="ablate", bind="query-params", placeholder="L1H1,L1H3:mean",
-        help="Places to ablate, separated by commas: L1H3 a head, L1M37 a memory, L0.attn, L0.ffn; after a colon zero, "
-             "mean or mean@pos. Shift-click on a head adds it.",
+        help="Places to ablate, separated by commas: L1H3 a head, L1M37 a memory, L0.attn, L0.ffn, L0 both; after a "
+             "colon zero, mean, mean@pos, mean@seq, resample, counterfactual or optimal. Shift-click a head to add it.",
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from apps.dashboard.state import head_name
 from interp.outcomes import OUTCOMES
 from interp.places import Intervention, print_places
 from interp.wording import effect_sentences
+from model.errors import InputError
 
 STUDY = "head-ablation"
 
@@ -51,29 +52,33 @@ if not chosen.ablate:
         st.button(f"Take the induction heads {suggested}", on_click=components.set_ablation, args=(suggested,))
 else:
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        metric = st.segmented_control("Control on", OUTCOMES, default=OUTCOMES[0], key="metric", required=True)
-        other = st.segmented_control(
-            "Places that name none get",
-            list(Intervention),
-            default=Intervention.MEAN,
-            key="other",
-            required=True,
-        )
+        metric = st.selectbox("Control on", OUTCOMES, key="metric", width=240)
+        other = st.selectbox(
+            "Places that name none get", list(Intervention), index=list(Intervention).index(Intervention.MEAN),
+            key="other", width=240,
+        )  # fmt: skip
         n = st.select_slider("Sequences", (16, 32, 64, 128), value=64, key="n_sequences", width=180)
     places = print_places(chosen.ablate)
-    effect = passes.effect(run, chosen.step, places, metric, other, n)
-    beside = passes.effect_at_step_zero(run, chosen.step, places, metric, other, n)
-    components.sentences(effect_sentences(effect))
-    components.chart(effect_figure(effect), alt=f"Harm of ablating {places} on every outcome", key="effect")
-    components.caption(
-        effect.checkpoint, f"n = {effect.harm.n} sequences", f"seed {effect.seed}", "95% bootstrap intervals",
-        "grey ticks: matched sets", *effect.means,
-    )  # fmt: skip
-    components.table(effect_table(effect, beside), alt="The effect on every outcome")
+    try:
+        effect = passes.effect(run, chosen.step, places, metric, other, n)
+    except InputError as error:  # such as a counterfactual on text; what is asked of the text below may still be
+        components.unasked(error)
+    else:
+        components.sentences(effect_sentences(effect))
+        components.chart(effect_figure(effect), alt=f"Harm of ablating {places} on every outcome", key="effect")
+        components.caption(
+            effect.checkpoint, f"n = {effect.harm.n} sequences", f"seed {effect.seed}", "95% bootstrap intervals",
+            "grey ticks: matched sets", *effect.sources,
+        )  # fmt: skip
+        components.table(effect_table(effect), alt="The effect on every outcome")
 
     st.header("On a text")
-    tokens = passes.token_effects(run, chosen, places, other)
-    components.show(View.TOKEN_ROWS, head_harms.token_payload(tokens), key="token_harm")
-    components.caption(
-        f"{run.name}@{chosen.step}", "n = 1 text", f"means from {tokens.means}" if tokens.means else None
-    )
+    try:
+        tokens = passes.token_effects(run, chosen, places, other)
+    except InputError as error:
+        components.unasked(error)
+    else:
+        components.show(View.TOKEN_ROWS, head_harms.token_payload(tokens), key="token_harm")
+        components.caption(
+            f"{run.name}@{chosen.step}", "n = 1 text", f"replacements from {tokens.source}" if tokens.source else None
+        )

@@ -1,0 +1,130 @@
+"""Tables of one ablation in plain lines, as wide as the terminal: the dose-response curve, and where it hurts."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Sequence
+
+from interp.dose import DoseResponse
+from interp.stats import Interval
+from interp.token_harms import Group, HurtToken, TokenHarms
+from interp.wording import number
+
+WIDEST, NARROWEST = 120, 60
+"""Columns that lines have at most, and at least: beyond, an eye loses the line; below, nothing fits."""
+
+_BAR = 20
+
+
+def width_of_terminal() -> int:
+    """Columns to fill; 100 where nobody looks at a terminal."""
+    return max(NARROWEST, min(WIDEST, shutil.get_terminal_size((100, 24)).columns))
+
+
+def dose_lines(curve: DoseResponse) -> list[str]:
+    """One line for each gate: what stays, the harm with its interval, and how far it lies from a straight line."""
+    largest = max(abs(float(mean)) for mean in curve.harm.mean)
+    rows = [
+        [
+            f"{gate:.0%}",
+            number(curve.harm[place].mean),
+            _ends(curve.harm[place]),
+            _signed(curve.bend[place].mean) if 0 < gate < 1 else "",
+            _ends(curve.bend[place]) if 0 < gate < 1 else "",
+            _bar(curve.harm[place].mean, largest),
+        ]
+        for place, gate in enumerate(curve.gates)
+    ]
+    title = f"How much of it is taken out (harm in {curve.unit}, n = {curve.harm.n} sequences, paired)"
+    return [title, *_aligned(["stays", "harm", "95% interval", "off a line", "95% interval", ""], rows)]
+
+
+def token_lines(tokens: TokenHarms, width: int | None = None) -> list[str]:
+    """Where it hurts: by position, by kind, by what came before, and the tokens that lose most, in context."""
+    width = width_of_terminal() if width is None else width
+    top = "" if tokens.top_share is None else f"; a tenth of the targets carry {tokens.top_share:.0%} of all rises"
+    lines = [
+        f"Where it hurts: {tokens.n_targets:,} targets of {tokens.n_sequences} sequences, harm in {tokens.unit}{top}",
+        "",
+    ]
+    for title, groups in (
+        (tokens.positions, tokens.by_position),
+        ("predicted token", tokens.by_kind),
+        ("history", tokens.by_history),
+    ):
+        lines += [*_groups(title, groups), ""] if groups else []
+    if not tokens.worst:
+        return [*lines, "No target loses anything."]
+    return [*lines, "The targets that lose most (large by selection)", *_worst(tokens.worst, width)]
+
+
+def _groups(title: str, groups: Sequence[Group]) -> list[str]:
+    largest = max(abs(group.harm.mean) for group in groups)
+    rows = [
+        [
+            group.label,
+            f"{group.n_targets:,}",
+            number(group.harm.mean),
+            _ends(group.harm),
+            "" if group.share is None else f"{group.share:.0%}",
+            _bar(group.harm.mean, largest),
+        ]
+        for group in groups
+    ]
+    return _aligned([title, "targets", "harm", "95% interval", "of the whole", ""], rows)
+
+
+def _worst(worst: Sequence[HurtToken], width: int) -> list[str]:
+    """One line for each: harm, what the intact model has there, where it is, and the token behind what came before."""
+    rows = [[number(each.harm), number(each.clean), f"{each.sequence}:{each.position}"] for each in worst]
+    heads = _aligned(["harm", "intact", "row:pos", ""], [[*row, ""] for row in rows])
+    room = width - len(heads[0]) - 2
+    title = "before, and the [token] that is predicted"
+    return [
+        f"{heads[0]}  {title}",
+        *(f"{line}  {_context(each, room)}" for line, each in zip(heads[1:], worst, strict=True)),
+    ]
+
+
+def _context(hurt: HurtToken, room: int) -> str:
+    """As many tokens before it as there is room for, whole ones only, and the token itself in brackets."""
+    shown = f"[{hurt.token}]"
+    for token in reversed(hurt.before):
+        if len(token) + len(shown) + 1 > room:
+            return f"…{shown}"
+        shown = token + shown
+    return shown
+
+
+def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns under their headers: the first to the left, numbers to the right, the last as it is."""
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header) - 1)]
+    return [
+        "  ".join(
+            [
+                row[0].ljust(widths[0]),
+                *(cell.rjust(size) for cell, size in zip(row[1:-1], widths[1:], strict=True)),
+                row[-1],
+            ]
+        ).rstrip()
+        for row in [header, *rows]
+    ]
+
+
+def _ends(interval: Interval) -> str:
+    return f"[{_end(interval.low)}, {_end(interval.high)}]"
+
+
+def _end(value: float) -> str:
+    return number(value) if math.isfinite(value) else ("-∞" if value < 0 else "∞")
+
+
+def _signed(value: float) -> str:
+    text = number(value)
+    return text if text.startswith("-") or float(text) == 0 else f"+{text}"
+
+
+def _bar(value: float, largest: float) -> str:
+    """A bar for a rise; a fall has none."""
+    return "█" * round(_BAR * max(0.0, value) / largest) if largest > 0 and math.isfinite(value) else ""
