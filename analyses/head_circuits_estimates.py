@@ -6,23 +6,16 @@ order them, and the interval says so. Few places are ordered well by chance, whi
 
 from __future__ import annotations
 
-import math
-
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from analyses.head_circuits_result import Config, Estimated
 from analyses.registry import Progress
-from interp.approximation import approximation
+from interp.approximation import approximation, bootstrap_spearman
 from interp.attribution_patching import OF_HEADS, attribution_patching
 from interp.metrics import Metric, Sequences
 from interp.patching import Direction, activation_patching, patch_grid
-from interp.stats import Interval
 from model.config import GPTConfig
 from model.lab import Lab
-
-_N_RESAMPLES = 500
 
 
 def estimates(
@@ -68,37 +61,6 @@ def estimates(
                 )
             )
     return tuple(found)
-
-
-def bootstrap_spearman(
-    one: Float[Tensor, " n *cell"], two: Float[Tensor, " n *cell"], *, seed: int = 0, level: float = 0.95
-) -> Interval:
-    """Rank correlation of the means over `n` with a percentile interval; both sides share the resamples.
-
-    Resampling adds noise to what is ranked, so resampled correlations may all lie nearer to zero than that of all
-    sequences; the interval is widened to hold it. NaN where either mean does not vary, and without ends
-    (infinite) where that of a resample does not.
-    """
-    sides = [each.flatten(1).double().cpu() for each in (one, two)]
-    n = len(sides[0])
-    drawn = torch.randint(n, (_N_RESAMPLES, n), generator=torch.Generator().manual_seed(seed))
-    rows = torch.cat([torch.arange(n)[None], drawn])
-    first, second = (_centred_ranks(torch.stack([side[each].mean(0) for each in rows])) for side in sides)
-    size = first.norm(dim=1) * second.norm(dim=1)
-    rho = ((first * second).sum(1) / size).where(size > 0, torch.nan)
-    mean, resampled, low, high = float(rho[0]), rho[1:], -math.inf, math.inf
-    if bool(resampled.isfinite().all()):
-        tail = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-        ends = resampled.quantile(tail).tolist()
-        low, high = min(ends[0], mean), max(ends[1], mean)
-    return Interval(mean=mean, low=low, high=high, n=n, level=level, method="percentile")
-
-
-def _centred_ranks(values: Float[Tensor, "resample cell"]) -> Float[Tensor, "resample cell"]:
-    """Ranks within each row, ties sharing their mean rank, less their mean."""
-    one, other = values[:, None], values[:, :, None]
-    ranks = ((one < other).sum(-1) + (one <= other).sum(-1)).double() / 2
-    return ranks - ranks.mean(1, keepdim=True)
 
 
 def _layers(config: GPTConfig, most_patched: int) -> tuple[int, ...]:

@@ -15,11 +15,11 @@ import torch
 
 from analyses import head_circuits
 from analyses.head_circuits import PATHS, Config, Measured, Result
-from analyses.head_circuits_estimates import bootstrap_spearman
 from analyses.head_circuits_figure import draw, estimate_rows, path_rows, total_rows, weight_rows
 from analyses.head_circuits_measuring import Question, reordered_first_copy
 from analyses.records import decode, encode, same
 from analyses.study import run_study
+from interp.approximation import bootstrap_spearman
 from interp.attribution_patching import Method
 from interp.composition import Null
 from interp.head_roles import RoleRule
