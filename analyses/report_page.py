@@ -37,6 +37,12 @@ READINGS = {
         "another first copy: a head that feeds the keys has its orange point under its diamond, which is where "
         "everything reads it. Below, a point is a head: on the dashed line a gradient tells its effect."
     ),
+    "self-repair": (
+        "An open dot is how far the right token's logit would fall if a head were replaced and nothing else changed; "
+        "the full dot is how far it falls. The bar between them is what the others make good (or make worse), and "
+        "beside it stands who does: later heads, FFNs, the final norm. On the right, what two heads cost beyond the "
+        "sum of both: orange, they stand in for each other; blue, they work through each other."
+    ),
     "ffn-memories": (
         "Above, by layer: how often a memory's value promotes what follows its top trigger, against permutations "
         "(grey) and step 0 (orange); how alike its triggers end; how often it fires. Below, a row is a memory: "

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from interp.harm import Counted
 from interp.outcomes import Outcome
-from interp.places import Intervention, Places, parse_intervention, print_places, resolve_places
+from interp.places import Places, print_places, resolve_places
 from interp.stats import (
     Interval,
     Intervals,
@@ -84,17 +84,15 @@ def interactions(
     places: Sequence[Places],
     *,
     outcome: Outcome,
-    intervention: Intervention | str = Intervention.MEAN,
     seed: int = 0,
     counted: Counted | None = None,
 ) -> Interactions:
     """Ablate each of `places`, every two of them and all together, on the measured sequences of `trial`.
 
-    Each element may itself be a set, such as the heads of a layer. Those without an intervention of their own take
-    `intervention`. Raises InputError for fewer than two, and where two overlap.
+    Each element may itself be a set, such as the heads of a layer, and states its intervention, or is replaced by its
+    mean. Raises InputError for fewer than two, and where two overlap.
     """
-    fallback = parse_intervention(intervention)
-    sets = [resolve_places(each, bench.gpt.config, fallback) for each in places]
+    sets = [resolve_places(each, bench.gpt.config) for each in places]
     if len(sets) < 2:
         raise InputError(f"{len(sets)} place has nothing to interact with; give at least two, such as L1H1 and L1H3.")
     every = resolve_places([place for each in sets for place in each], bench.gpt.config)

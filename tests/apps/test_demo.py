@@ -28,6 +28,7 @@ QUESTIONS = (
     Question(study="attention-patterns", settings=ATTENDED, also_untrained=True),
     Question(study="head-ablation", settings=("n_sequences=4", "n_controls=2"), also_untrained=True),
     Question(study="head-circuits", settings=("n_sequences=2", "most_patched=1", "most_offsets=2")),
+    Question(study="self-repair", settings=("n_sequences=2", "n_paired=2")),
     Question(study="ffn-memories", settings=("n_tokens=2048", "n_permutations=20")),
     Question(study="gradient-flow", settings=("initialization=false", "n_sequences=4", "n_groups=2"), beside_twin=True),
     Question(study="probes", settings=PROBED),

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from interp.interactions import Interactions, interactions
-from interp.places import Places
 from interp.stats import benjamini_hochberg, holm
 from interp.trials import Bench, copy_task
 from model import GPT
@@ -28,12 +27,13 @@ def doubled(gain: float = 20.0) -> GPT:
     return gpt
 
 
-def measured(folder: Path, gpt: GPT, places: list[Places]) -> tuple[Interactions, Bench]:
+def measured(folder: Path, gpt: GPT, places: list[str]) -> tuple[Interactions, Bench]:
     lab = planted_lab(folder, gpt)
     task = copy_task(lab, n_sequences=8, seed=0, period=8)
     bench = Bench.of(lab, (task.trial,), "L0.attn:zero,L1.attn:zero")
     outcome = task.trial.outcomes[0]
-    return interactions(bench, bench.trials[0], places, outcome=outcome, intervention="zero", seed=1), bench
+    zeroed = [f"{each}:zero" for each in places]
+    return interactions(bench, bench.trials[0], zeroed, outcome=outcome, seed=1), bench
 
 
 def test_heads_that_do_the_same_cost_more_together_than_one_by_one(tmp_path: Path):
