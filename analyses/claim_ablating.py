@@ -15,7 +15,7 @@ from interp.ablation import Ablation, Frozen, ablation_of
 from interp.harm import Counted
 from interp.matched_places import MatchedPlaces, matched_places
 from interp.outcomes import COPY_OUTCOMES, Measure, Outcome, get_outcome
-from interp.places import Place
+from interp.places import Place, print_places
 from interp.trials import Bench, Trial
 
 _ON_TEXT = {Measure.LOSS: "new_token_loss", Measure.ACCURACY: "text_accuracy", Measure.KL: "text_kl"}
@@ -25,6 +25,13 @@ def text_counterpart(metric: str) -> str | None:
     """The outcome that reads the same where there is nothing to copy; None where there is none, or no other."""
     measure = get_outcome(metric, period=2).measure
     return _ON_TEXT.get(measure) if metric in COPY_OUTCOMES and isinstance(measure, Measure) else None
+
+
+def _shortly(places: Sequence[Place]) -> str:
+    """Places in the grammar; an intervention that all share is written once, behind the last."""
+    if len({place.intervention for place in places}) > 1:
+        return print_places(places)
+    return ",".join([*(place.label for place in places[:-1]), str(places[-1])])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,7 +51,8 @@ class Ablating:
         return cls(stated=stated, ground=ground, ablation=made)
 
     def __str__(self) -> str:
-        return f"{self.ablation} ablated"
+        places = self.ablation.places
+        return f"{str(self.ablation).replace(print_places(places), _shortly(places))} ablated"
 
     @property
     def whole(self) -> str:

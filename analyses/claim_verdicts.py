@@ -11,6 +11,7 @@ places' own.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -163,10 +164,13 @@ def not_beaten(beside: Beside) -> str:
 
 def holds_from(verdicts: Sequence[Verdict]) -> int | None:
     """The step from which on a claim holds at every checkpoint tested; None where it does not hold at the last."""
-    since = None
-    for verdict in sorted(verdicts, key=lambda each: each.checkpoint.step):
-        if verdict.standing != Standing.SUPPORTED:
-            since = None
-        elif since is None:
-            since = verdict.checkpoint.step
-    return since
+    standing, since = lasting(verdicts) if verdicts else (None, None)
+    return since if standing == Standing.SUPPORTED else None
+
+
+def lasting(verdicts: Sequence[Verdict]) -> tuple[Standing, int]:
+    """What a claim comes to at the last checkpoint tested, and from which step on it does so at every one."""
+    ordered = sorted(verdicts, key=lambda each: each.checkpoint.step)
+    last = ordered[-1].standing
+    since = itertools.takewhile(lambda each: each.standing == last, reversed(ordered))
+    return last, min(each.checkpoint.step for each in since)

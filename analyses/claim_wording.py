@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from analyses.claim_bounds import Quantity, parse_bound
+from collections.abc import Sequence
+
+from analyses.claim_bounds import Quantity, Standing, parse_bound
 from analyses.claim_statement import ControlKind
-from analyses.claim_verdicts import Measured, Verdict, not_beaten
+from analyses.claim_verdicts import Measured, Verdict, lasting, not_beaten
 from interp.stats import Interval
 from interp.wording import with_interval
 
@@ -30,14 +32,14 @@ def sentence(verdict: Verdict) -> str:
 
 
 def effect_phrase(verdict: Verdict, found: Measured) -> str:
-    """As in "the loss on X changes for the worse by 1.20 nats [1.10, 1.30]", or the share."""
+    """As in "the loss on X gets worse by 1.20 [1.10, 1.30] nats", or by a share."""
     bound, interval = parse_bound(verdict.bound), found.judged.interval
     amount = f"{with_interval(found.harm)} {found.unit}"
     if bound.is_share:
-        return f"the harm to the {found.meaning} is {share(interval)} of {found.whole} ({amount})"
+        return f"the {found.meaning} gets worse by {share(interval)} of {found.whole} ({amount})"
     if bound.quantity == Quantity.GAIN:
-        return f"the gain in the {found.meaning} is {with_interval(interval)} {found.unit}"
-    return f"the harm to the {found.meaning} is {amount}"
+        return f"the {found.meaning} gets better by {with_interval(interval)} {found.unit}"
+    return f"the {found.meaning} gets worse by {amount}"
 
 
 def short_effect(verdict: Verdict) -> str:
@@ -68,11 +70,14 @@ def number_p(p: float | None) -> str:
     return "-" if p is None else f"{p:.3g}"
 
 
-def since_phrase(name: str, step: int | None, n: int) -> str:
-    """From which checkpoint on a claim holds."""
-    if step is None:
-        return f"{name} does not hold at the last of {n} checkpoints."
-    return f"{name} holds from step {step} on, at every one of the later checkpoints tested."
+def since_phrase(verdicts: Sequence[Verdict]) -> str:
+    """From which checkpoint on a claim has come to what it comes to at the last one."""
+    standing, since = lasting(verdicts)
+    name, n = verdicts[0].claim, len(verdicts)
+    if standing == Standing.UNDECIDED:
+        return f"{name} is undecided at the last of {n} checkpoints."
+    word = "holds" if standing == Standing.SUPPORTED else "is refuted"
+    return f"{name} {word} from step {since} on, at every later one of the {n} checkpoints tested."
 
 
 def _n(found: Measured) -> str:

@@ -55,8 +55,7 @@ class ClaimsFile(pytest.File):
 
         option = self.config.getoption
         try:
-            claims = read_claims(self.path)
-            steps = steps_of(claims, option("cutaway_run"), option("cutaway_step"))
+            steps = steps_of(read_claims(self.path), str(option("cutaway_run")), option("cutaway_step"))
         except CutawayError as error:
             raise self.CollectError(str(error)) from None
         for step, here in steps.items():
@@ -107,8 +106,8 @@ class _Together:
 
     def __init__(self, session: pytest.Session) -> None:
         self.items = [item for item in session.items if isinstance(item, ClaimItem)]
-        self.run = session.config.getoption("cutaway_run")
-        self.device = session.config.getoption("cutaway_device")
+        self.run = str(session.config.getoption("cutaway_run"))
+        self.device = str(session.config.getoption("cutaway_device"))
         self.records: dict[int, dict[str, Record | Exception]] = {}
 
     @classmethod

@@ -81,25 +81,24 @@ def _is_refuted(record: Record) -> bool:
 
 
 def _tell(records: Sequence[Record]) -> None:
-    """A table; then each verdict in a sentence, or, of several checkpoints, from where on each claim holds."""
+    """A table; then each verdict in a sentence, or, of several checkpoints, from where on each claim comes to it."""
     from analyses.claim_wording import since_phrase
-    from analyses.hypotheses import holds_from, sentence
+    from analyses.hypotheses import sentence
 
-    stdout().print(_table(records))
-    by_claim: dict[tuple[str, str], list[Record]] = {}
+    groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        verdict = record.verdict
-        by_claim.setdefault((verdict.checkpoint.run, verdict.claim), []).append(record)
-    for (_, name), group in by_claim.items():
+        groups.setdefault((record.verdict.checkpoint.run, record.verdict.claim), []).append(record)
+    stdout().print(_table([record for group in groups.values() for record in group]))
+    for group in groups.values():
         if len(group) > 1:
-            say(since_phrase(name, holds_from([each.verdict for each in group]), len(group)))
+            say(since_phrase([each.verdict for each in group]))
         say(sentence(group[-1].verdict))
     for where in dict.fromkeys(record.verdict.checkpoint.run for record in records):
         remark(f"Verdicts are saved in the claims folder of {where}.")
 
 
 def _table(records: Sequence[Record]) -> Table:
-    """One line for each claim and checkpoint."""
+    """One line for each claim and checkpoint, claim by claim."""
     from analyses.claim_wording import number_p, short_control, short_effect
 
     table = Table("verdict", "claim", "checkpoint", "effect", "claimed", "p", "control", "n", "", box=None)

@@ -16,6 +16,7 @@ from analyses.claim_files import Claim
 from analyses.claim_records import load_record
 from analyses.claim_statement import ControlKind
 from analyses.claim_verdicts import Beside, Checkpoint, Measured, Verdict, corrected, decide
+from analyses.claim_wording import since_phrase
 from analyses.hypotheses import check, holds_from, load_claims, sentence, steps_of, verdicts_of_run, verdicts_on
 from model import GPT
 from model.checkpoint import save_checkpoint
@@ -292,6 +293,9 @@ def test_a_claim_holds_from_where_it_never_fails_again():
     assert holds_from([at(8, "supported"), at(0, "refuted")]) == 8
     assert holds_from([at(0, "supported"), at(8, "undecided")]) is None
     assert holds_from([]) is None
+    refuted = [at(0, "undecided"), at(2, "refuted"), at(4, "refuted")]
+    assert since_phrase(refuted) == "toy is refuted from step 2 on, at every later one of the 3 checkpoints tested."
+    assert since_phrase([*refuted, at(8, "undecided")]) == "toy is undecided at the last of 4 checkpoints."
 
 
 def test_steps_are_those_of_the_command_or_else_of_the_file(tmp_path: Path, lab: Lab):

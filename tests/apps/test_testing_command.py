@@ -107,7 +107,7 @@ def test_every_step_has_a_line_and_it_is_said_from_which_on_a_claim_holds(run: P
         ["undecided", "carry", "planted@0"],
         ["supported", "carry", "planted@8"],
     ]
-    assert lines[3] == "carry holds from step 8 on, at every one of the later checkpoints tested."
+    assert lines[3] == "carry holds from step 8 on, at every later one of the 2 checkpoints tested."
 
 
 def test_json_is_the_records_and_nothing_else(run: Path, tmp_path: Path):
