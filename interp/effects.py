@@ -172,7 +172,7 @@ def _require_measurable(bench: Bench, ablation: Ablation, metric: str) -> None:
     why = trial.why_not(ablation)
     if why is not None:
         others = [each.name for trial in _measurable(bench, ablation) for each in trial.outcomes]
-        advice = f"Ask for a metric that is: {', '.join(others)}." if others else "Ask for other positions."
+        advice = f"Ask for a metric that can: {', '.join(others)}." if others else "Ask for more sequences or positions."
         raise InputError(f"{metric} cannot be measured with {ablation} ablated. {why} {advice}")
 
 

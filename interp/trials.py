@@ -21,6 +21,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.ablation import Ablation, Means, ablation_of, mean_activations
+from interp.donors import LEAST_DONORS
 from interp.harm import Counted, Harms, measure_harms
 from interp.optimal import fit_optimal
 from interp.outcomes import (
@@ -100,6 +101,9 @@ class Trial:
         """Why an ablation cannot be tried on these sequences, in a sentence; None where it can."""
         if ablation.takes(Intervention.COUNTERFACTUAL) and self.corrupted is None:
             return f"There is no counterfactual on {self.kind}: {self.twins}."
+        if ablation.takes(Intervention.RESAMPLE) and len(self.reference) < LEAST_DONORS:
+            n = f"{LEAST_DONORS} other sequences for each, and there are {len(self.reference)} of {self.kind}"
+            return f"There is no resampling on {self.kind}: it takes {n}."
         n_pos = self.measured.shape[1]
         if ablation.positions is not None and min(ablation.positions) >= n_pos:
             return f"Nothing is replaced on {self.kind}, whose {n_pos} positions end before {min(ablation.positions)}."

@@ -357,7 +357,7 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.detector.wanted_pattern": (HeadPattern, lambda given, _: wanted_pattern(given, TOKENS)),
     "interp.effects.ablate": (
         Intervention,
-        lambda given, lab: ablate(lab, "L1H2", intervention=given, n_sequences=4, n_controls=0).places,
+        lambda given, lab: ablate(lab, "L1H2", intervention=given, n_sequences=12, n_controls=0).harm,
     ),
     "interp.live.look": (LiveText, lambda given, lab: look(lab, given, prompt(lab)).source),
     "interp.live.attention_in": (Basis, lambda given, lab: attention_in(lab, given, "prompt", prompt(lab))),
@@ -542,6 +542,8 @@ def members(name: str) -> list[StrEnum]:
     absent |= {Null.UNTRAINED, Null.PERMUTED} if of_z else set()
     absent |= {ControlKind.INPUTS} if name == "analyses.claim_statement.Statement.control" else set()  # of a path
     absent |= {Comes.UNDECIDED} if name == "analyses.claim_statement.Statement.expected" else set()
+    absent |= {Intervention.COUNTERFACTUAL} if name == "interp.token_effects.token_effects" else set()  # no twin
+    absent |= {Intervention.OPTIMAL} if name == "interp.effects.ablate" else set()  # fitted; on one text is enough
     return [member for member in CASES[name][0] if member not in absent]
 
 
