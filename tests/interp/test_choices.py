@@ -27,6 +27,7 @@ from analyses import attention_circuit_items, attention_items, attention_result
 from analyses import gradient_initialization as initial
 from analyses import head_ablation_result as ablation_result
 from analyses import head_circuits_result as circuits_result
+from analyses import self_repair_result as repair_result
 from analyses.attention_evidence import Bearing, Evidence, Source
 from analyses.attention_harms import COPY, TEXT, HarmOn, HeadHarms
 from analyses.attention_readings import Kind, Reading, read
@@ -65,6 +66,7 @@ from interp.path_results import PathEffects
 from interp.paths import FFNs, Input, Receiver, Scales, feeding_paths
 from interp.places import Intervention, Place, PlaceKind, head, parse_intervention, resolve_places
 from interp.recordings import Means, Recording, record
+from interp.repaired import Component, Part
 from interp.stats import Interval, bootstrap_mean, bootstrap_means
 from interp.stimuli import reordered, repeated_tokens
 from interp.supplies import Supplies
@@ -526,6 +528,11 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.path_patching.path_effects": (FFNs, lambda given, _: paths(ffns=given).effect),
     "interp.path_patching.path_effects_by": (Scales, lambda given, _: paths_by(given).effect),
     "interp.vocabulary_reading.SingularReading.circuit": (Circuit, lambda given, _: repr(sung(given).circuit)),
+    "analyses.self_repair_result.Config.intervention": (
+        Intervention,
+        lambda given, _: repr(repair_result.Config(intervention=given)),
+    ),
+    "interp.repaired.Component.part": (Part, lambda given, _: repr(Component(label="L0H0", layer=0, part=given))),
     "analyses.views.embed.embed": (View, lambda given, _: embed(given, GRID)),
     "analyses.views.embed.page": (View, lambda given, _: page(given, GRID, "toy")),
     "analyses.views.sources.sources": (View, lambda given, _: sources(given)),
@@ -540,6 +547,8 @@ def members(name: str) -> list[StrEnum]:
     absent |= set(Kind) - set(WORDS) if name.startswith("analyses.attention_items.") else set()
     of_z = name == "analyses.head_circuits_result.Config.null"  # which these have not, or from a second model alone
     absent |= {Null.UNTRAINED, Null.PERMUTED} if of_z else set()
+    of_text = name == "analyses.self_repair_result.Config.intervention"  # where nothing is corrupted or fitted
+    absent |= set(Intervention) - set(repair_result.ALLOWED) if of_text else set()
     absent |= {ControlKind.INPUTS} if name == "analyses.claim_statement.Statement.control" else set()  # of a path
     absent |= {Comes.UNDECIDED} if name == "analyses.claim_statement.Statement.expected" else set()
     absent |= {Intervention.COUNTERFACTUAL} if name == "interp.token_effects.token_effects" else set()  # no twin
