@@ -172,6 +172,8 @@ def _measured(measure: Measure, start: int, stop: int) -> Float[Tensor, " n"]:
         raise InputError(
             f"{stop - start} sequences were asked for and {tuple(found.shape)} numbers came; measure one for each."
         )
+    if not bool(found.isfinite().all()):
+        raise InputError("some of the numbers that came are not all finite; find out why before deciding on them.")
     return found
 
 
@@ -181,7 +183,7 @@ def _look(values: Float[Tensor, " n"], bounds: Sequence[float], spent: float, se
 
 
 def studentized(
-    values: Float[Tensor, " n"], *, level: float = 0.95, seed: int = 0, n_resamples: int = 4000
+    values: Float[Tensor, " n"], *, level: float = 0.95, seed: int = 0, n_resamples: int | None = None
 ) -> Interval:
     """The mean with its studentized (bootstrap-t) interval: wider where values are few or skewed than percentiles are.
 
@@ -189,7 +191,7 @@ def studentized(
     """
     if len(values) < 2 or not bool(values.isfinite().all()):
         raise InputError("a mean needs at least 2 values, all finite; find out what became of the others.")
-    n, mean = len(values), values.double().mean()
+    n, mean, n_resamples = len(values), values.double().mean(), n_resamples or _RESAMPLES
     centred, generator = values.double() - mean, torch.Generator().manual_seed(seed)
     drawn = centred[torch.randint(n, (n_resamples, n), generator=generator)]
     moved, spread = drawn.mean(1), drawn.std(1)
@@ -201,6 +203,8 @@ def studentized(
     low, high = (0.0 if scale == 0 else scale * end for end in (low, high))
     return Interval(mean=float(mean), low=float(mean) - high, high=float(mean) - low, n=n, level=level, method=METHOD)
 
+
+_RESAMPLES = 4000
 
 _FLIPS = 9999
 """Sign patterns drawn at a look: the smallest p is 1 in 10,000."""
