@@ -7,7 +7,7 @@
 Everything is checked before anything runs. At each checkpoint the rules are applied to discovery sequences, the heads
 they find are ablated (or patched along a path) on other sequences, and the p-values of all claims tested there are
 corrected together. Sources: Shi et al. 2024 (2410.13032, hypothesis tests for circuits), Holm 1979; what each
-quantity is: `claim_bounds`; what decides: `claim_verdicts`.
+quantity is: `claims.bounds`; what decides: `claims.verdicts`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pathlib import Path
 import torch
 
 from analyses.checkpoints import first_checkpoint
-from analyses.claim_bounds import Standing
-from analyses.claim_checks import check
-from analyses.claim_controls import Subject
-from analyses.claim_files import Claim, load_claims
-from analyses.claim_ground import Ground
-from analyses.claim_measuring import Unfit, measured, subject_of
-from analyses.claim_records import Record, save_record
-from analyses.claim_statement import ControlKind, parse_steps
-from analyses.claim_verdicts import Checkpoint, Measured, Verdict, corrected, decide, holds_from
-from analyses.claim_wording import sentence
+from analyses.claims.bounds import Standing
+from analyses.claims.checks import check
+from analyses.claims.controls import Subject
+from analyses.claims.files import Claim, load_claims
+from analyses.claims.ground import Ground
+from analyses.claims.measuring import Unfit, measured, subject_of
+from analyses.claims.records import Record, save_record
+from analyses.claims.statement import ControlKind, parse_steps
+from analyses.claims.verdicts import Checkpoint, Measured, Verdict, corrected, decide, holds_from
+from analyses.claims.wording import sentence
 from analyses.registry import Progress
 from analyses.results import from_here
 from analyses.versions import versions

@@ -49,7 +49,7 @@ class ClaimsFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item]:
         """A test for each claim and checkpoint."""
-        from analyses.claim_files import read_claims
+        from analyses.claims.files import read_claims
         from analyses.hypotheses import steps_of
         from model.errors import CutawayError
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from analyses.hypotheses import Claim, Record
 
 REFUTED = 1
-"""Exit status when a claim was refuted, or one that should have been was not."""
+"""Exit status when a claim was refuted, be it one that its file expects to be."""
 
 STYLES = {"supported": "green", "refuted": "bold red", "undecided": "yellow"}
 
@@ -43,7 +43,7 @@ def verdicts(
     Exits with 0 if no claim was refuted, with 1 if one was (also one that its file expects to be), with 2 if the claims
     could not be tested. Each verdict is saved under its run, in runs/NAME/claims.
     """
-    from analyses.claim_records import as_text
+    from analyses.claims.records import as_text
     from analyses.hypotheses import load_claims, verdicts_of_run
     from model.files import write_atomically
 
@@ -57,7 +57,7 @@ def verdicts(
         say(as_text(records).rstrip())
     else:
         _tell(records)
-    if any(_is_refuted(record) for record in records):
+    if any(record.verdict.standing.value == "refuted" for record in records):
         raise typer.Exit(REFUTED)
 
 
@@ -75,14 +75,9 @@ def _by_run(claims: Sequence[Claim], run: str | None) -> dict[str, list[Claim]]:
     return groups
 
 
-def _is_refuted(record: Record) -> bool:
-    verdict = record.verdict
-    return verdict.standing.value == "refuted" or verdict.as_expected is False
-
-
 def _tell(records: Sequence[Record]) -> None:
     """A table; then each verdict in a sentence, or, of several checkpoints, from where on each claim comes to it."""
-    from analyses.claim_wording import since_phrase
+    from analyses.claims.wording import since_phrase
     from analyses.hypotheses import sentence
 
     groups: dict[tuple[str, str], list[Record]] = {}
@@ -99,7 +94,7 @@ def _tell(records: Sequence[Record]) -> None:
 
 def _table(records: Sequence[Record]) -> Table:
     """One line for each claim and checkpoint, claim by claim."""
-    from analyses.claim_wording import number_p, short_control, short_effect
+    from analyses.claims.wording import number_p, short_control, short_effect
 
     table = Table("verdict", "claim", "checkpoint", "effect", "claimed", "p", "control", "n", "", box=None)
     for record in records:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from analyses import claim_bounds
-from analyses.claim_bounds import Judged, Standing, judged, parse_bound
+from analyses.claims import bounds
+from analyses.claims.bounds import Judged, Standing, judged, parse_bound
 from interp.sequential import studentized
 from interp.stats import bootstrap_mean, bootstrap_means, sign_flip_p, sign_flip_ps
 from model.errors import InputError
@@ -168,4 +168,4 @@ def test_a_bound_is_printed_as_it_is_read():
 
 
 def test_the_examples_in_the_docstrings_are_true():
-    assert doctest.testmod(claim_bounds).failed == 0
+    assert doctest.testmod(bounds).failed == 0

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from analyses import claim_statement
-from analyses.claim_files import load_claims
-from analyses.claim_statement import parse_steps
+from analyses.claims import statement
+from analyses.claims.files import load_claims
+from analyses.claims.statement import parse_steps
 from model.errors import ConfigError, InputError, UnknownNameError
 from model.files import sha256_of
 from tests.analyses.claim_texts import PATH, claim, write
@@ -127,4 +127,4 @@ def test_steps_are_numbers_or_one_of_two_words():
 
 
 def test_the_examples_in_the_docstrings_are_true():
-    assert doctest.testmod(claim_statement).failed == 0
+    assert doctest.testmod(statement).failed == 0

@@ -7,8 +7,8 @@ import doctest
 import pytest
 import torch
 
-from analyses import claim_rules
-from analyses.claim_rules import parse_rule
+from analyses.claims import rules
+from analyses.claims.rules import parse_rule
 from interp.head_roles import HeadRoles
 from model import GPTConfig
 from model.errors import InputError, UnknownNameError
@@ -80,4 +80,4 @@ def test_a_layer_that_the_model_has_not_is_refused():
 
 
 def test_the_examples_in_the_docstrings_are_true():
-    assert doctest.testmod(claim_rules).failed == 0
+    assert doctest.testmod(rules).failed == 0

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from analyses.claim_files import read_claims
-from analyses.claim_statement import ControlKind, Statement
+from analyses.claims.files import read_claims
+from analyses.claims.statement import ControlKind, Statement
 from analyses.hypotheses import check, load_claims, sentence, verdicts_on
 from model.lab import Lab, open_run
 from tests.planted_run import planted_lab

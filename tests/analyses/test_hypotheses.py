@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from analyses import hypotheses
-from analyses.claim_bounds import Bound, Standing, parse_bound
-from analyses.claim_files import Claim
-from analyses.claim_records import load_record
-from analyses.claim_statement import ControlKind
-from analyses.claim_verdicts import Beside, Checkpoint, Measured, Verdict, corrected, decide
-from analyses.claim_wording import since_phrase
+from analyses.claims.bounds import Bound, Standing, parse_bound
+from analyses.claims.files import Claim
+from analyses.claims.records import load_record
+from analyses.claims.statement import ControlKind
+from analyses.claims.verdicts import Beside, Checkpoint, Measured, Verdict, corrected, decide
+from analyses.claims.wording import since_phrase
 from analyses.hypotheses import check, holds_from, load_claims, sentence, steps_of, verdicts_of_run, verdicts_on
 from model import GPT
 from model.checkpoint import save_checkpoint

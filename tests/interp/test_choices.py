@@ -35,11 +35,11 @@ from analyses.attention_stimuli import Sequences, Stimulus
 from analyses.attention_verdicts import Standing, Verdict
 from analyses.attention_weights import Weights
 from analyses.attention_words import WORDS
-from analyses.claim_bounds import Bound, Judged, Quantity
-from analyses.claim_bounds import Standing as Comes
-from analyses.claim_statement import ControlKind, Statement
-from analyses.claim_verdicts import Beside, Checkpoint
-from analyses.claim_verdicts import Verdict as Outcome
+from analyses.claims.bounds import Bound, Judged, Quantity
+from analyses.claims.bounds import Standing as Comes
+from analyses.claims.statement import ControlKind, Statement
+from analyses.claims.verdicts import Beside, Checkpoint
+from analyses.claims.verdicts import Verdict as Outcome
 from analyses.ffn_result import Config as FFNConfig
 from analyses.ffn_result import Split
 from analyses.views.embed import embed, page
@@ -430,24 +430,24 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Stimulus,
         lambda given, _: repr(Sequences(stimulus=given, tokens=TOKENS).stimulus),
     ),
-    "analyses.claim_bounds.Bound.quantity": (
+    "analyses.claims.bounds.Bound.quantity": (
         Quantity,
         lambda given, _: repr(Bound(quantity=given, at_least=True, value=1.0)),
     ),
-    "analyses.claim_bounds.Judged.standing": (
+    "analyses.claims.bounds.Judged.standing": (
         Comes,
         lambda given, _: repr(Judged(interval=bootstrap_mean(torch.ones(3)), p=1.0, standing=given)),
     ),
-    "analyses.claim_statement.Statement.control": (ControlKind, lambda given, _: repr(stated(control=given))),
-    "analyses.claim_statement.Statement.expected": (Comes, lambda given, _: repr(stated(expected=given))),
-    "analyses.claim_statement.Statement.ffns": (FFNs, lambda given, _: repr(fed(ffns=given))),
-    "analyses.claim_statement.Statement.input": (Input, lambda given, _: repr(fed(input=given))),
-    "analyses.claim_verdicts.Beside.kind": (
+    "analyses.claims.statement.Statement.control": (ControlKind, lambda given, _: repr(stated(control=given))),
+    "analyses.claims.statement.Statement.expected": (Comes, lambda given, _: repr(stated(expected=given))),
+    "analyses.claims.statement.Statement.ffns": (FFNs, lambda given, _: repr(fed(ffns=given))),
+    "analyses.claims.statement.Statement.input": (Input, lambda given, _: repr(fed(input=given))),
+    "analyses.claims.verdicts.Beside.kind": (
         ControlKind,
         lambda given, _: repr(Beside(kind=given, beaten=None, said="")),
     ),
-    "analyses.claim_verdicts.Verdict.expected": (Comes, lambda given, _: repr(came(expected=given))),
-    "analyses.claim_verdicts.Verdict.standing": (Comes, lambda given, _: repr(came(standing=given))),
+    "analyses.claims.verdicts.Verdict.expected": (Comes, lambda given, _: repr(came(expected=given))),
+    "analyses.claims.verdicts.Verdict.standing": (Comes, lambda given, _: repr(came(standing=given))),
     "analyses.ffn_result.Config.split": (Split, lambda given, _: repr(FFNConfig(split=given))),
     "analyses.gradient_initialization.Initialization.profile": (
         Norm,
@@ -549,8 +549,8 @@ def members(name: str) -> list[StrEnum]:
     absent |= {Null.UNTRAINED, Null.PERMUTED} if of_z else set()
     of_text = name == "analyses.self_repair_result.Config.intervention"  # where nothing is corrupted or fitted
     absent |= set(Intervention) - set(repair_result.ALLOWED) if of_text else set()
-    absent |= {ControlKind.INPUTS} if name == "analyses.claim_statement.Statement.control" else set()  # of a path
-    absent |= {Comes.UNDECIDED} if name == "analyses.claim_statement.Statement.expected" else set()
+    absent |= {ControlKind.INPUTS} if name == "analyses.claims.statement.Statement.control" else set()  # of a path
+    absent |= {Comes.UNDECIDED} if name == "analyses.claims.statement.Statement.expected" else set()
     absent |= {Intervention.COUNTERFACTUAL} if name == "interp.token_effects.token_effects" else set()  # no twin
     absent |= {Intervention.OPTIMAL} if name == "interp.effects.ablate" else set()  # fitted; on one text is enough
     return [member for member in CASES[name][0] if member not in absent]

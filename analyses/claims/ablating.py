@@ -9,8 +9,8 @@ from functools import cached_property
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.claim_ground import Deltas, Ground, Values
-from analyses.claim_statement import ControlKind, Statement
+from analyses.claims.ground import Deltas, Ground, Values
+from analyses.claims.statement import ControlKind, Statement
 from interp.ablation import Ablation, Frozen, ablation_of
 from interp.harm import Counted
 from interp.matched_places import MatchedPlaces, matched_places

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.claim_ground import Deltas, Ground, Values
-from analyses.claim_statement import Sent, Statement
+from analyses.claims.ground import Deltas, Ground, Values
+from analyses.claims.statement import Sent, Statement
 from interp.harm import Counted
 from interp.metrics import outcome_metric, split_rows
 from interp.outcomes import Outcome, fitting_batch

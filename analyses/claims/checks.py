@@ -1,19 +1,19 @@
 """What is refused before anything runs: claims that this model cannot answer, and tests that could not decide.
 
 Everything here reads the config and draws sequences; no pass is made. What depends on the heads that a rule finds is
-checked after discovery and before any ablation (`claim_measuring.subject_of`).
+checked after discovery and before any ablation (`measuring.subject_of`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyses.claim_ablating import Ablating, text_counterpart
-from analyses.claim_bounds import Bound
-from analyses.claim_controls import matched_for, require_senders
-from analyses.claim_files import Claim
-from analyses.claim_ground import Ground
-from analyses.claim_statement import ControlKind, Selection, Statement, parse_selection
+from analyses.claims.ablating import Ablating, text_counterpart
+from analyses.claims.bounds import Bound
+from analyses.claims.controls import matched_for, require_senders
+from analyses.claims.files import Claim
+from analyses.claims.ground import Ground
+from analyses.claims.statement import ControlKind, Selection, Statement, parse_selection
 from interp.outcomes import Measure, get_outcome
 from interp.paths import require_edges
 from interp.places import head, named_head, named_heads, resolve_places

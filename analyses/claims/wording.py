@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyses.claim_bounds import Quantity, Standing, parse_bound
-from analyses.claim_statement import ControlKind
-from analyses.claim_verdicts import Measured, Verdict, lasting, not_beaten
+from analyses.claims.bounds import Quantity, Standing, parse_bound
+from analyses.claims.statement import ControlKind
+from analyses.claims.verdicts import Measured, Verdict, lasting, not_beaten
 from interp.stats import Interval
 from interp.wording import with_interval
 

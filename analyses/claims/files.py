@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analyses.claim_bounds import Bound
-from analyses.claim_statement import Statement
+from analyses.claims.bounds import Bound
+from analyses.claims.statement import Statement
 from model.errors import CutawayError, InputError, UnknownNameError, closest
 from model.files import read_bytes, sha256_of
 from model.settings import from_plain

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 
-from analyses.claim_ablating import Ablating
-from analyses.claim_bounds import Bound, Quantity
-from analyses.claim_ground import Deltas, Ground, Values
-from analyses.claim_paths import Feeding
-from analyses.claim_statement import ControlKind
-from analyses.claim_verdicts import Beside
+from analyses.claims.ablating import Ablating
+from analyses.claims.bounds import Bound, Quantity
+from analyses.claims.ground import Deltas, Ground, Values
+from analyses.claims.paths import Feeding
+from analyses.claims.statement import ControlKind
+from analyses.claims.verdicts import Beside
 from interp.controls import control_p
 from interp.harm import Counted
 from interp.matched_places import MatchedPlaces

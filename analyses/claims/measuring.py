@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from analyses.claim_ablating import Ablating
-from analyses.claim_bounds import WHOLE_FLOOR, Bound, Judged, Quantity, contrast, estimate, judged, judged_by
-from analyses.claim_controls import Subject, compare, matched_for, require_senders
-from analyses.claim_files import Claim
-from analyses.claim_ground import Deltas, Ground
-from analyses.claim_paths import Feeding
-from analyses.claim_statement import ControlKind, Selection, parse_selection
-from analyses.claim_verdicts import Measured
+from analyses.claims.ablating import Ablating
+from analyses.claims.bounds import WHOLE_FLOOR, Bound, Judged, Quantity, contrast, estimate, judged, judged_by
+from analyses.claims.controls import Subject, compare, matched_for, require_senders
+from analyses.claims.files import Claim
+from analyses.claims.ground import Deltas, Ground
+from analyses.claims.paths import Feeding
+from analyses.claims.statement import ControlKind, Selection, parse_selection
+from analyses.claims.verdicts import Measured
 from interp.harm import Counted
 from interp.places import Head, named_heads
 from interp.sequential import decide

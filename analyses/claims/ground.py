@@ -13,7 +13,7 @@ from functools import cached_property
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.claim_statement import Selection, Statement
+from analyses.claims.statement import Selection, Statement
 from interp.head_roles import HeadRoles, RoleRule, find_head_roles
 from interp.outcomes import COPY_OUTCOMES, Outcome, get_outcome, unigram_loss
 from interp.places import Head, Place, head, resolve_places

@@ -15,8 +15,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analyses.claim_bounds import Bound, Judged, Standing
-from analyses.claim_statement import ControlKind
+from analyses.claims.bounds import Bound, Judged, Standing
+from analyses.claims.statement import ControlKind
 from interp.stats import Interval, holm
 from model.settings import as_enum
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analyses.claim_verdicts import Verdict
-from analyses.claim_wording import sentence
+from analyses.claims.verdicts import Verdict
+from analyses.claims.wording import sentence
 from analyses.records import decode, encode
 from model.errors import CheckpointError
 from model.files import read_json, write_atomically

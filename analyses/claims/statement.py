@@ -9,7 +9,7 @@
     control = "text"
 
 What is in `ablate`, `sender` and `receivers` is either places by name, which begin with a layer (`L1H3`), or a rule
-(`analyses.claim_rules`). With `sender`, `receivers` and `input` the claim is about a path.
+(`analyses.claims.rules`). With `sender`, `receivers` and `input` the claim is about a path.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from analyses.claim_bounds import Bound, Quantity, Standing, parse_bound
-from analyses.claim_rules import HeadRule, parse_rule
+from analyses.claims.bounds import Bound, Quantity, Standing, parse_bound
+from analyses.claims.rules import HeadRule, parse_rule
 from analyses.config_rules import SEED, at_least, between, require, within
 from interp.ablation import Frozen
 from interp.outcomes import get_outcome
@@ -68,7 +68,7 @@ class Statement:
     says: str
     """The claim in words."""
     effect: str
-    """What is expected: `harm >= 1.0`, `|harm| <= 0.05`, `share >= 0.5` (`analyses.claim_bounds`)."""
+    """What is expected: `harm >= 1.0`, `|harm| <= 0.05`, `share >= 0.5` (`analyses.claims.bounds`)."""
     control: ControlKind
     """What the effect is held against; a claim has to say so, also if it is none."""
     ablate: str | None = None
