@@ -48,6 +48,24 @@ def test_the_control_p_of_a_set_chosen_at_random_is_valid() -> None:
         assert float((p <= level).double().mean()) <= level + 1e-9
 
 
+@pytest.mark.parametrize("limit", [9, 39])
+def test_the_p_of_a_random_set_against_drawn_sets_is_valid_too(limit: int) -> None:
+    """P(p <= a) <= a for every a, up to the draw: sets are drawn without replacement from all others."""
+    generator = torch.Generator().manual_seed(1)
+    effects = torch.randn(12, generator=generator).tolist()
+    every = list(itertools.combinations(range(12), 3))  # 220 sets
+    total = {each: sum(effects[head] for head in each) for each in every}
+    ps = []
+    for number, claimed in enumerate(every * 3):
+        sets = matched_head_sets([(0, head) for head in claimed], 1, 12, limit=limit, seed=number)
+        ps.append(control_p(total[claimed], [total[tuple(head for _, head in each)] for each in sets]))
+    p = torch.tensor(ps)
+    for level in (0.05, 0.1, 0.2, 0.5):
+        assert float((p <= level).double().mean()) <= level + 2 * (level * (1 - level) / len(ps)) ** 0.5
+    assert float(p.min()) == pytest.approx(1 / (1 + limit))
+    assert float((p <= 0.5).double().mean()) > 0.4, "a p that is never small would be valid, and useless"
+
+
 def test_a_head_that_does_not_exist_is_named() -> None:
     with pytest.raises(InputError, match=r"no head L2H0; layers run 0 to 1, heads 0 to 3"):
         matched_head_sets([(2, 0)], n_layers=2, n_heads=4)

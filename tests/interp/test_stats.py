@@ -12,6 +12,7 @@ from torch import Tensor
 from interp import stats
 from interp.stats import (
     Interval,
+    Intervals,
     benjamini_hochberg,
     bootstrap_crossed,
     bootstrap_mean,
@@ -41,7 +42,25 @@ def distance_from_uniform(p: Tensor) -> float:
 def test_a_95_percent_interval_of_50_values_covers_the_truth_93_to_97_times_in_100() -> None:
     found = bootstrap_means(normal(50, 2000) + 3)
     assert found.method == "percentile"
-    assert 0.93 <= float(((found.low <= 3) & (found.high >= 3)).double().mean()) <= 0.97
+    assert 0.93 <= coverage(found, 3) <= 0.97
+
+
+def test_a_95_percent_interval_of_50_skewed_values_covers_the_truth_91_to_97_times_in_100() -> None:
+    skewed = -torch.rand(50, 1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64).log()
+    found = bootstrap_means(skewed)
+    assert found.method == "percentile"
+    assert 0.91 <= coverage(found, 1) <= 0.97
+
+
+def test_coverage_tells_a_narrower_interval_from_the_one_that_was_asked_for() -> None:
+    """The two tests above are not blind: intervals of 90% or 99% do not pass for 95%."""
+    values = normal(50, 1000)
+    assert coverage(bootstrap_means(values, level=0.9), 0) < 0.93
+    assert coverage(bootstrap_means(values, level=0.99), 0) > 0.97
+
+
+def coverage(found: Intervals, truth: float) -> float:
+    return float(((found.low <= truth) & (found.high >= truth)).double().mean())
 
 
 def test_bca_covers_skewed_data_about_as_well_and_better_than_the_percentiles() -> None:
@@ -146,6 +165,8 @@ def test_drawn_sign_flips_are_never_zero() -> None:
 def test_sign_flip_p_is_uniform_when_nothing_differs(n: int) -> None:
     p = sign_flip_ps(normal(n, 1500, seed=n), n_flips=1999)
     assert distance_from_uniform(p) < 1.63
+    assert distance_from_uniform(p / 2) > 1.63, "a one-sided p would pass, so this test would be blind"
+    assert distance_from_uniform(sign_flip_ps(normal(n, 1500, seed=n) + 0.2, n_flips=1999)) > 1.63
 
 
 def test_holm_and_bh_equal_examples_worked_by_hand() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 
 import pytest
 import torch
 
-from interp.trials import copy_task, text_trial
+from interp.trials import copy_task, text_trial, trials_for
 from model.errors import InputError
 from model.lab import Lab
 from tests.planted_run import planted_lab
@@ -73,3 +74,54 @@ def test_too_few_held_out_rows_come_with_advice_that_helps(tmp_path: Path):
     """How many rows are kept follows from the held-out text alone, not from train.eval_sequences."""
     with pytest.raises(InputError, match=r"few has 3 held-out rows, .* a larger data\.held_out or more text"):
         text_trial(planted_lab(tmp_path / "few", n_rows=3), n_sequences=4, seed=0)
+
+
+def test_the_corrupted_twin_has_the_same_second_copy_and_nothing_to_copy_it_from(lab: Lab) -> None:
+    """Of so few letters none is left over, so the first copy is its own reverse: no two letters follow as they do."""
+    trial = copy_task(lab, n_sequences=16, seed=0).trial
+    assert trial.corrupted is not None
+    start = 1 + 19
+    assert torch.equal(trial.corrupted[:, start:], trial.measured[:, start:])
+    assert torch.equal(trial.corrupted[:, 0], trial.measured[:, 0])
+    for twin, row in zip(trial.corrupted.tolist(), trial.measured.tolist(), strict=True):
+        assert set(itertools.pairwise(twin[1:start])).isdisjoint(itertools.pairwise(row[1:]))
+    outcome = trial.outcomes[0]
+    with torch.no_grad():
+        copied, lost = (outcome.of_logits(lab.gpt(each), each) for each in (trial.measured, trial.corrupted))
+    assert float(copied.max()) < 0.01
+    assert float(lost.min()) > 2.5
+
+
+def test_a_twin_shares_no_token_with_the_first_copy_where_there_are_enough(lab: Lab) -> None:
+    from interp.stimuli import other_first_copy, repeated_tokens
+
+    tokens = repeated_tokens(8, 6, range(5, 30), bos=0)
+    before = tokens.clone()
+    twins = other_first_copy(tokens, 6, range(5, 30), seed=3)
+    assert torch.equal(tokens, before)
+    for twin, row in zip(twins.tolist(), tokens.tolist(), strict=True):
+        assert twin[0] == 0
+        assert set(twin[1:7]).isdisjoint(row[1:7])
+        assert len(set(twin[1:7])) == 6
+        assert set(twin[1:7]) <= set(range(5, 30))
+    assert torch.equal(twins, other_first_copy(tokens, 6, range(5, 30), seed=3))
+    assert not torch.equal(twins, other_first_copy(tokens, 6, range(5, 30), seed=4))
+
+
+def test_a_trial_takes_further_outcomes_by_name_and_knows_which_have_a_scale(lab: Lab) -> None:
+    copying, text = trials_for(lab, metric="copy_kl", n_sequences=4, seed=0)
+    assert [each.name for each in copying.outcomes] == ["copy_loss", "first_copy_loss", "copy_kl"]
+    assert [each.name for each in text.outcomes] == ["text_loss", "new_token_loss"]
+    assert copying.scales[2] is None
+    with pytest.raises(InputError, match="copy_kl is no loss"):
+        copying.scale_of("copy_kl")
+    assert copying.scale_of("copy_loss") == pytest.approx(math.log(19))
+
+
+def test_rows_of_a_trial_keep_their_twins(lab: Lab) -> None:
+    trial = copy_task(lab, n_sequences=6, seed=0).trial
+    part = trial.rows(2, 5)
+    assert trial.corrupted is not None
+    assert part.corrupted is not None
+    assert torch.equal(part.measured, trial.measured[2:5])
+    assert torch.equal(part.corrupted, trial.corrupted[2:5])
