@@ -105,32 +105,43 @@ def test_without_a_run_nothing_is_collected(pytester: pytest.Pytester):
     assert found.ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
-def test_a_suite_of_others_never_notices(tmp_path: Path):
-    """No torch, none of our packages but the plugin, no line of output: in a process of its own."""
-    write(tmp_path / "claims.toml", claim())
-    (tmp_path / "test_theirs.py").write_text(
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder for the path in which the plugin is installed as pyproject.toml declares it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = "".join(f"{name} = {where}\n" for name, where in project["entry-points"]["pytest11"].items())
+    record = tmp_path / "site" / "cutaway-0.dist-info"
+    record.mkdir(parents=True)
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: cutaway\nVersion: 0\n")
+    (record / "entry_points.txt").write_text(f"[pytest11]\n{lines}")
+    return record.parent
+
+
+def in_a_process(folder: Path, *arguments: object, path: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:jaxtyping", *map(str, arguments)]
+    environment = {"PYTHONPATH": f"{path}:{ROOT}", "PATH": "", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_suite_of_others_never_notices(tmp_path: Path, installed: Path):
+    """No torch, none of our packages but the plugin, no line of output."""
+    write(tmp_path / "theirs/claims.toml", claim())
+    (tmp_path / "theirs/test_theirs.py").write_text(
         "import sys\n"
-        "def test_nothing_came_along():\n"
+        "def test_nothing_came_along(pytestconfig):\n"
         "    ours = {name.split('.')[0] for name in sys.modules} & {'torch', 'model', 'interp', 'analyses', 'typer'}\n"
         "    assert not ours\n"
+        "    assert pytestconfig.pluginmanager.hasplugin('cutaway') is (pytestconfig.getoption('tbstyle') == 'short')\n"
     )
-    alone, beside = (
-        subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:jaxtyping", *more],
-            cwd=tmp_path,
-            env={"PYTHONPATH": str(ROOT), "PATH": ""},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        for more in (["-p", "no:cutaway"], ["-p", "no:cutaway", "-p", "apps.pytest_plugin"])
-    )
-    assert alone.returncode == beside.returncode == 0, beside.stdout + beside.stderr
-    assert [line.split(" in ")[0] for line in alone.stdout.splitlines()] == [
-        line.split(" in ")[0] for line in beside.stdout.splitlines()
-    ]
+    without = in_a_process(tmp_path / "theirs", "-q", "-p", "no:cutaway", path=installed)
+    beside = in_a_process(tmp_path / "theirs", "-q", "--tb=short", path=installed)
+    assert without.returncode == beside.returncode == 0, without.stdout + beside.stdout + beside.stderr
+    said = [[line.partition(" in ")[0] for line in each.stdout.splitlines()] for each in (without, beside)]
+    assert said[0] == said[1]
 
 
-def test_the_plugin_is_declared_where_pytest_looks():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["entry-points"]["pytest11"] == {"cutaway": "apps.pytest_plugin"}
+def test_once_installed_it_is_there_without_being_asked_for(tmp_path: Path, installed: Path, run: Path):
+    write(tmp_path / "theirs/claims.toml", claim(**FEW))
+    found = in_a_process(tmp_path / "theirs", "-v", "--cutaway-run", run, path=installed)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "claims.toml::carry[8] PASSED" in found.stdout
