@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from model.errors import InputError
+from model.settings import as_enum
 
 Logits = Float[Tensor, "*row d_vocab"]
 
@@ -76,19 +77,19 @@ class UserMeasure:
 
 
 def read(
-    measure: Measure,
+    measure: Measure | str,
     logits: Logits,
     targets: Int[Tensor, "*target"],
     *,
     distractors: Int[Tensor, "*target"] | None = None,
-    intact: Logits | None = None,
+    intact: Float[Tensor, "*intact_row d_vocab"] | None = None,
 ) -> Float[Tensor, "*row"]:
     """The measure at each row of logits; at least fp32. Targets and intact logits may lack leading axes of the rows.
 
     A logit difference needs `distractors`, the divergence the `intact` model's logits.
     """
     logits = at_least_fp32(logits)
-    match measure:
+    match as_enum(Measure, measure, "measure"):
         case Measure.LOSS:
             return logits.logsumexp(-1) - _at(logits, targets)
         case Measure.ACCURACY:

@@ -86,7 +86,7 @@ class Room:
 _LOGITS = 2**26
 """Bytes beyond which a block of logits only gets slower."""
 
-_WIDEST = 2**23
+_WIDEST = 2**22
 """Bytes of one tensor beyond which a pass on a CPU takes longer per token (bench/ablation_sweep.py)."""
 
 

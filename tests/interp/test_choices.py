@@ -59,7 +59,11 @@ from interp.detector import ErrorMeasure, HeadPattern, detect_heads, match_heads
 from interp.effects import AblationEffect, ablate
 from interp.folding import folded_heads
 from interp.live import Basis, LiveText, attention_in, coefficients, live_tokens, look
+from interp.measures import Measure
+from interp.measures import read as read_measure
 from interp.metrics import logit_difference
+from interp.outcomes import Outcome as MeasuredOutcome
+from interp.outcomes import every_target, mean_over
 from interp.patching import Direction, Patched, activation_patching, patch_grid
 from interp.path_patching import path_effects, path_effects_by
 from interp.path_results import PathEffects
@@ -218,6 +222,18 @@ def set_of(kind: Any) -> ablation_result.SetAblation:
     return ablation_result.SetAblation(role="induction", heads=(), intervention=kind, effect=effect, at_step_zero=None)
 
 
+def measured_as(measure: Any) -> Tensor:
+    logits = torch.rand(3, 5, generator=torch.Generator().manual_seed(7))
+    targets = torch.tensor([0, 1, 2])
+    return read_measure(measure, logits, targets, distractors=targets + 1, intact=logits.flip(0))
+
+
+def outcome_of(measure: Any) -> MeasuredOutcome:
+    """With what a logit difference is taken from, where it is one."""
+    beside = (lambda tokens: tokens[:, 1:]) if measure == Measure.LOGIT_DIFFERENCE else None
+    return MeasuredOutcome(name="", meaning="", weights=mean_over(every_target), measure=measure, distractors=beside)
+
+
 def prompt(lab: Lab) -> str:
     return lab.text(lab.eval_tokens[0, 1:6])
 
@@ -361,6 +377,8 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Intervention,
         lambda given, lab: ablate(lab, "L1H2", intervention=given, n_sequences=12, n_controls=0).harm,
     ),
+    "interp.measures.read": (Measure, lambda given, _: measured_as(given)),
+    "interp.outcomes.Outcome.measure": (Measure, lambda given, _: repr(outcome_of(given).measure)),
     "interp.live.look": (LiveText, lambda given, lab: look(lab, given, prompt(lab)).source),
     "interp.live.attention_in": (Basis, lambda given, lab: attention_in(lab, given, "prompt", prompt(lab))),
     "interp.live.coefficients": (LiveText, lambda given, lab: coefficients(with_memories(lab), given, prompt(lab))),

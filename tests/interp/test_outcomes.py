@@ -12,10 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from interp import outcomes
+from interp import outcomes, targets
+from interp.measures import Measure
 from interp.outcomes import (
+    COPY_OUTCOMES,
     NEW_TOKEN,
+    OUTCOMES,
     TEXT,
+    TEXT_OUTCOMES,
     Outcome,
     copy_outcome,
     copy_targets,
@@ -23,10 +27,13 @@ from interp.outcomes import (
     first_copy_targets,
     fitting_batch,
     get_outcome,
+    mean_over,
     share_of_scale,
     token_losses,
     unigram_loss,
+    user_outcome,
 )
+from interp.targets import copy_distractors, late_minus_early
 from model.config import GPTConfig
 from model.errors import InputError, UnknownNameError
 from model.gpt import GPT
@@ -44,7 +51,7 @@ def repeated(n: int, period: int, *, bos: bool) -> Tensor:
 
 
 def test_the_examples_in_the_module_hold():
-    assert doctest.testmod(outcomes).failed == 0
+    assert doctest.testmod(outcomes).failed == doctest.testmod(targets).failed == 0
 
 
 def test_text_loss_is_the_loss_of_the_model_per_sequence(gpt: GPT):
@@ -123,6 +130,99 @@ def test_no_share_is_given_on_a_scale_that_the_model_does_not_beat():
 def test_batches_shrink_where_logits_are_many(gpt: GPT):
     wide = SimpleNamespace(config=gpt.config.varied(d_vocab=50_257))
     assert [fitting_batch(wide, n_pos) for n_pos in (64, 1024, 8192)] == [32, 2, 1]
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_every_name_leads_to_its_outcome_a_weighted_sum_of_what_is_read_by_token(gpt: GPT, name: str):
+    tokens, other = repeated(4, 8, bos=True), GPT(gpt.config, seed=1).eval()
+    outcome, logits, intact = get_outcome(name, period=8), gpt(tokens), other(tokens)
+    values = outcome.by_token(logits, tokens, intact=intact)
+    weights = outcome.weights(tokens).to(values)
+    assert outcome.name == name
+    assert (name in COPY_OUTCOMES) is not (name in TEXT_OUTCOMES)
+    torch.testing.assert_close(outcome.of_logits(logits, tokens, intact=intact), (values * weights).sum(-1))
+    assert torch.equal(outcome.targets(tokens), weights != 0)
+    total = 0 if name == "icl_score" else 1
+    torch.testing.assert_close(weights.sum(-1), torch.full((4,), total, dtype=weights.dtype), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_harm_is_what_a_random_model_has_more_of_than_a_right_one(name: str):
+    """Worse is positive: logits that know the next token, against none at all."""
+    tokens = repeated(4, 8, bos=True)
+    right = 9.0 * torch.nn.functional.one_hot(tokens.roll(-1, dims=1), 30)
+    outcome = get_outcome(name, period=8)
+    blind = right.clone()
+    blind[:, 7:] = 0  # from late in the first copy on, so that late losses are the worse ones
+    good, bad = (outcome.of_logits(each, tokens, intact=right) for each in (right, blind))
+    harm = outcome.sign * (bad - good)
+    assert (harm > 0).all()
+
+
+def test_the_score_of_context_is_late_minus_early_loss():
+    tokens = torch.arange(41)[None].expand(2, -1)
+    losses = torch.linspace(4.0, 2.0, 40).expand(2, -1)  # each target a little easier
+    score = get_outcome("icl_score", period=8).of_values(losses, tokens)
+    weights = late_minus_early(tokens)
+    late, early = (weights[0] > 0).nonzero()[:, 0], (weights[0] < 0).nonzero()[:, 0]
+    assert (len(late), len(early)) == (4, 4)
+    assert (float(late.double().mean()), float(early.double().mean())) == (35.5, 3.5)  # 0.9 and 0.1 of 40, each +-2
+    torch.testing.assert_close(score, (losses[:, late].mean(1) - losses[:, early].mean(1)))
+    with pytest.raises(InputError, match="too few to tell late from early"):
+        late_minus_early(tokens[:, :9])
+
+
+@pytest.mark.parametrize("bos", [True, False])
+def test_a_distractor_is_another_token_of_the_segment(bos: bool):
+    segment = torch.stack([torch.randperm(29)[:8] + 1 for _ in range(5)])
+    tokens = torch.cat([torch.zeros(5, int(bos), dtype=torch.long), segment, segment], dim=1)
+    others = copy_distractors(tokens, period=8)
+    chosen = copy_targets(tokens, period=8)
+    assert (others != tokens[:, 1:])[:, int(not bos) :].all()
+    assert (others[:, :, None] == segment[:, None]).any(-1)[chosen].all()
+
+
+def test_a_function_of_ones_own_is_an_outcome_like_any_other(gpt: GPT):
+    tokens = repeated(3, 8, bos=True)
+    logits = gpt(tokens)
+    last = user_outcome(
+        "last", "logit of 7 at the end", lambda logits, _: logits[:, -1, 7], unit="logits", lower_is_better=False
+    )
+    torch.testing.assert_close(last.of_logits(logits, tokens), logits[:, -1, 7])
+    assert (last.unit, last.sign, last.has_unigram) == ("logits", -1, False)
+    with pytest.raises(InputError, match="last is one number for each sequence, so it has none for each token"):
+        last.by_token(logits, tokens)
+    weights = copy_outcome(8).weights
+    own = user_outcome("own", "loss", token_losses, unit="nats", lower_is_better=True, weights=weights)
+    torch.testing.assert_close(own.of_logits(logits, tokens), copy_outcome(8).of_logits(logits, tokens))
+
+
+def test_a_sequence_without_a_target_has_no_mean():
+    none_in_the_second = mean_over(lambda tokens: tokens[:, 1:] > 0)
+    with pytest.raises(InputError, match="sequence 1 has no target that counts"):
+        none_in_the_second(torch.tensor([[0, 1, 2], [3, 0, 0]]))
+
+
+def test_a_value_that_counts_for_nothing_may_be_anything():
+    tokens = torch.tensor([[0, 1, 1, 2]])
+    values = torch.tensor([[1.0, 3.0, math.inf]])
+    assert NEW_TOKEN.of_values(values, tokens).tolist() == [2.0]
+
+
+def test_distractors_and_logit_differences_come_together():
+    with pytest.raises(InputError, match="a logit difference is one from a distractor"):
+        Outcome(name="x", meaning="", weights=TEXT.weights, measure=Measure.LOGIT_DIFFERENCE)
+    with pytest.raises(InputError, match="nothing else takes one"):
+        Outcome(name="x", meaning="", weights=TEXT.weights, distractors=lambda tokens: tokens[:, 1:])
+
+
+def test_what_is_no_loss_has_no_unigram():
+    tokens = torch.zeros(2, 17, dtype=torch.long)
+    for name in set(OUTCOMES) - {"copy_loss", "first_copy_loss", "text_loss", "new_token_loss", "icl_score"}:
+        outcome = get_outcome(name, period=8)
+        assert not outcome.has_unigram
+        with pytest.raises(InputError, match="is no loss, so token frequencies are no scale for it"):
+            unigram_loss(tokens, tokens, d_vocab=30, outcome=outcome)
 
 
 def test_an_unknown_metric_is_named_with_the_known_ones():
