@@ -11,7 +11,7 @@ from interp.stats import Interval
 from interp.token_harms import Group, HurtToken, TokenHarms
 from interp.wording import number
 
-WIDEST, NARROWEST = 120, 60
+WIDEST, NARROWEST = 120, 76
 """Columns that lines have at most, and at least: beyond, an eye loses the line; below, nothing fits."""
 
 _BAR = 20
@@ -22,9 +22,8 @@ def width_of_terminal() -> int:
     return max(NARROWEST, min(WIDEST, shutil.get_terminal_size((100, 24)).columns))
 
 
-def dose_lines(curve: DoseResponse) -> list[str]:
+def dose_lines(curve: DoseResponse, width: int | None = None) -> list[str]:
     """One line for each gate: what stays, the harm with its interval, and how far it lies from a straight line."""
-    largest = max(abs(float(mean)) for mean in curve.harm.mean)
     rows = [
         [
             f"{gate:.0%}",
@@ -32,17 +31,16 @@ def dose_lines(curve: DoseResponse) -> list[str]:
             _ends(curve.harm[place]),
             _signed(curve.bend[place].mean) if 0 < gate < 1 else "",
             _ends(curve.bend[place]) if 0 < gate < 1 else "",
-            _bar(curve.harm[place].mean, largest),
         ]
         for place, gate in enumerate(curve.gates)
     ]
     title = f"How much of it is taken out (harm in {curve.unit}, n = {curve.harm.n} sequences, paired)"
-    return [title, *_aligned(["stays", "harm", "95% interval", "off a line", "95% interval", ""], rows)]
+    lines = _aligned(["stays", "harm", "95% interval", "off a line", "95% interval"], rows)
+    return [title, *_barred(lines, curve.harm.mean.tolist(), width)]
 
 
 def token_lines(tokens: TokenHarms, width: int | None = None) -> list[str]:
     """Where it hurts: by position, by kind, by what came before, and the tokens that lose most, in context."""
-    width = width_of_terminal() if width is None else width
     top = "" if tokens.top_share is None else f"; a tenth of the targets carry {tokens.top_share:.0%} of all rises"
     lines = [
         f"Where it hurts: {tokens.n_targets:,} targets of {tokens.n_sequences} sequences, harm in {tokens.unit}{top}",
@@ -53,14 +51,13 @@ def token_lines(tokens: TokenHarms, width: int | None = None) -> list[str]:
         ("predicted token", tokens.by_kind),
         ("history", tokens.by_history),
     ):
-        lines += [*_groups(title, groups), ""] if groups else []
+        lines += [*_groups(title, groups, width), ""] if groups else []
     if not tokens.worst:
         return [*lines, "No target loses anything."]
     return [*lines, "The targets that lose most (large by selection)", *_worst(tokens.worst, width)]
 
 
-def _groups(title: str, groups: Sequence[Group]) -> list[str]:
-    largest = max(abs(group.harm.mean) for group in groups)
+def _groups(title: str, groups: Sequence[Group], width: int | None) -> list[str]:
     rows = [
         [
             group.label,
@@ -68,23 +65,20 @@ def _groups(title: str, groups: Sequence[Group]) -> list[str]:
             number(group.harm.mean),
             _ends(group.harm),
             "" if group.share is None else f"{group.share:.0%}",
-            _bar(group.harm.mean, largest),
         ]
         for group in groups
     ]
-    return _aligned([title, "targets", "harm", "95% interval", "of the whole", ""], rows)
+    lines = _aligned([title, "targets", "harm", "95% interval", "of the whole"], rows)
+    return _barred(lines, [group.harm.mean for group in groups], width)
 
 
-def _worst(worst: Sequence[HurtToken], width: int) -> list[str]:
+def _worst(worst: Sequence[HurtToken], width: int | None) -> list[str]:
     """One line for each: harm, what the intact model has there, where it is, and the token behind what came before."""
     rows = [[number(each.harm), number(each.clean), f"{each.sequence}:{each.position}"] for each in worst]
-    heads = _aligned(["harm", "intact", "row:pos", ""], [[*row, ""] for row in rows])
-    room = width - len(heads[0]) - 2
-    title = "before, and the [token] that is predicted"
-    return [
-        f"{heads[0]}  {title}",
-        *(f"{line}  {_context(each, room)}" for line, each in zip(heads[1:], worst, strict=True)),
-    ]
+    heads = _aligned(["harm", "intact", "row:pos"], rows)
+    room = (width or width_of_terminal()) - len(heads[0]) - 2
+    contexts = ["before, and the [target]", *(_context(each, room) for each in worst)]
+    return [f"{head}  {context}" for head, context in zip(heads, contexts, strict=True)]
 
 
 def _context(hurt: HurtToken, room: int) -> str:
@@ -98,18 +92,25 @@ def _context(hurt: HurtToken, room: int) -> str:
 
 
 def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns under their headers: the first to the left, numbers to the right, the last as it is."""
-    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header) - 1)]
+    """Columns under their headers: the first to the left, numbers to the right."""
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     return [
         "  ".join(
-            [
-                row[0].ljust(widths[0]),
-                *(cell.rjust(size) for cell, size in zip(row[1:-1], widths[1:], strict=True)),
-                row[-1],
-            ]
-        ).rstrip()
+            [row[0].ljust(widths[0]), *(cell.rjust(size) for cell, size in zip(row[1:], widths[1:], strict=True))]
+        )
         for row in [header, *rows]
     ]
+
+
+def _barred(lines: Sequence[str], values: Sequence[float], width: int | None) -> list[str]:
+    """Lines of a table with a bar behind each row that rises, as long as there is room; a fall has none."""
+    longest = min(_BAR, (width or width_of_terminal()) - len(lines[0]) - 2)
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    bars = [
+        round(longest * max(0.0, value) / largest) if largest > 0 and math.isfinite(value) else 0 for value in values
+    ]
+    head, *rows = lines
+    return [head.rstrip(), *(f"{row}  {'█' * bar}".rstrip() for row, bar in zip(rows, bars, strict=True))]
 
 
 def _ends(interval: Interval) -> str:
@@ -123,8 +124,3 @@ def _end(value: float) -> str:
 def _signed(value: float) -> str:
     text = number(value)
     return text if text.startswith("-") or float(text) == 0 else f"+{text}"
-
-
-def _bar(value: float, largest: float) -> str:
-    """A bar for a rise; a fall has none."""
-    return "█" * round(_BAR * max(0.0, value) / largest) if largest > 0 and math.isfinite(value) else ""
