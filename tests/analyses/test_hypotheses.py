@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from analyses import hypotheses
 from analyses.claims.bounds import Bound, Standing, parse_bound
 from analyses.claims.files import Claim
-from analyses.claims.records import load_record
+from analyses.claims.records import Record, load_record, save_record
 from analyses.claims.statement import ControlKind
 from analyses.claims.verdicts import Beside, Checkpoint, Measured, Verdict, corrected, decide
 from analyses.claims.wording import since_phrase
@@ -96,6 +97,20 @@ def test_a_verdict_is_what_ablate_says(tmp_path: Path, lab: Lab):
     assert found is not None
     assert found.harm == effect.harm
     assert found.clean == effect.effect.clean
+
+
+def test_a_clear_effect_ends_at_the_first_look_and_an_unclear_one_takes_all(tmp_path: Path, lab: Lab):
+    """16 of 64 sequences may spend a quarter of alpha; a mean on its own bound is never told from it."""
+    looks = {"sequential": True, "sequences": 64, "effect": "|harm| <= 0.5"}
+    whole = verdict_on(tmp_path, lab, **{**looks, "sequential": False}).measured
+    assert whole is not None
+    clear, unclear = verdicts_on(claims_of(tmp_path, looks, {**looks, "effect": f"harm >= {whole.harm.mean}"}), lab)
+    assert clear.measured is not None and unclear.measured is not None
+    assert (clear.standing.value, clear.measured.n, clear.measured.looks) == ("refuted", 16, 1)
+    assert clear.measured.judged.interval.level == pytest.approx(1 - 0.05 / 4)
+    assert clear.measured.judged.p == pytest.approx(4 * 0.0001)
+    assert (unclear.standing.value, unclear.measured.n, unclear.measured.looks) == ("undecided", 64, 3)
+    assert unclear.measured.harm.mean == pytest.approx(whole.harm.mean)
 
 
 def test_where_no_head_passes_the_rule_nothing_is_decided(tmp_path: Path, lab: Lab):
@@ -334,6 +349,16 @@ def test_a_record_comes_back_as_it_was_saved(tmp_path: Path, lab: Lab):
     assert set(first.versions) == {"python", "torch", "numpy", "cutaway"}
     assert first.statement["ablate"] == INDUCTION
     assert not list(folder.glob("claims/**/.partial*"))
+
+
+def test_an_interval_without_ends_comes_back_too(tmp_path: Path):
+    found = measured(2.0)
+    endless = replace(found.judged.interval, low=-math.inf, high=math.inf)
+    verdict = replace(TOY, measured=replace(found, judged=replace(found.judged, interval=endless)), p=1.0)
+    record = Record(
+        verdict=verdict, statement={}, together=("toy",), device="cpu", seconds=0.0, created="", versions={}
+    )
+    assert load_record(save_record(tmp_path, record)) == record
 
 
 def test_a_damaged_record_is_refused(tmp_path: Path):
