@@ -116,7 +116,15 @@ def measure_harms(
     stores.require(plan, tokens)
     most, n_pos = min(32, len(tokens)), tokens.shape[1]
     room = Room.within(
-        memory, gpt.config, plan, dtype=gpt.dtype, device=gpt.device, n_pos=n_pos, most=most, exactly=batch_size
+        memory,
+        gpt.config,
+        plan,
+        dtype=gpt.dtype,
+        device=gpt.device,
+        n_pos=n_pos,
+        most=most,
+        exactly=batch_size,
+        whole=gpt.hooked,
     )
     batches = torch.arange(len(tokens)).split(room.n_sequences)
     told = _Told(counted, len(batches) * sum(each.draws(stores) for each in plan))

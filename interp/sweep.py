@@ -60,12 +60,13 @@ class Room:
         n_pos: int,
         most: int,
         exactly: int | None = None,
+        whole: bool = False,
     ) -> Room:
         """What fits for sequences of `n_pos` tokens; at most `most` of them, or `exactly` so many.
 
         A pass holds at most some six streams, four times the heads' width, and four times the FFN's, for each token;
-        and five patterns of a layer, where patterns are held. On a CPU its widest tensor stays below what its caches
-        and its allocator take well.
+        and five patterns of a layer, where patterns are held. A `whole` pass may form those, and forms all logits. On a
+        CPU the widest tensor stays below what its caches and its allocator take well.
         """
         number, half = max(4, dtype.itemsize), memory // 2
         heads = config.n_heads * config.head_width
@@ -74,8 +75,10 @@ class Room:
         kept = number * n_pos * (config.d_model * (1 + at_z + at_mid) + heads * at_z)
         kept += stock_bytes(config, ablations, n_pos, number)
         passed = number * n_pos * (6 * config.d_model + 4 * heads + 4 * config.ffn_width)
-        if any(each.frozen is Frozen.PATTERNS for each in ablations):
+        if whole or any(each.frozen is Frozen.PATTERNS for each in ablations):
             passed += number * 5 * config.n_heads * n_pos**2
+        if whole:
+            passed += number * 6 * config.d_vocab * n_pos
         widest = number * n_pos * max(config.ffn_width, heads, config.d_model)
         at_once = half // passed if device.type == "cuda" else min(half // passed, _WIDEST // widest)
         n_sequences = exactly or max(1, min(most, half // kept, max(1, half // passed)))

@@ -191,6 +191,7 @@ def test_neither_layers_below_nor_attention_of_the_ablated_layer_run_again(token
     gpt, seen = model(), []
     for layer, block in enumerate(gpt.layers):
         block.attn.q_proj.register_forward_hook(lambda *_, layer=layer: seen.append(f"attention {layer}"))
+        assert block.mlp is not None
         block.mlp.in_proj.register_forward_hook(lambda *_, layer=layer: seen.append(f"FFN {layer}"))
     measure_harms(gpt, tokens, ["L1H0:zero"], [TEXT])
     assert seen[6:] == ["FFN 1", "attention 2", "FFN 2"]
@@ -232,7 +233,11 @@ def plain(gpt: GPT) -> list[Any]:
 
 
 def demanding(gpt: GPT) -> list[Any]:
-    kinds = {"frozen": Frozen.PATTERNS}, {"intervention": "resample"}, {"intervention": "counterfactual"}
+    kinds: tuple[dict[str, Any], ...] = (
+        {"frozen": Frozen.PATTERNS},
+        {"intervention": "resample"},
+        {"intervention": "counterfactual"},
+    )
     return [ablation_of("L0H1", gpt.config, **{"intervention": "mean@seq"} | kind) for kind in kinds]
 
 
@@ -247,6 +252,13 @@ def test_what_a_sweep_holds_fits_into_its_memory(ablations: Callable[[GPT], list
     with held:
         measure_harms(gpt, long, ablations(gpt), measured, memory=memory, supplies=supplies)
     assert memory / 8 < held.most <= memory
+
+
+def test_whole_runs_under_hooks_fit_into_the_memory_too(tokens: Tensor):
+    gpt, long, held = model(n_ctx=64, d_vocab=600), tokens.repeat(2, 4), Held()
+    with gpt.explicit_attention(), held:
+        measure_harms(gpt, long, ["L1H0:zero"], [get_outcome("text_kl", period=6)], memory=2**22)
+    assert 2**22 / 8 < held.most <= 2**22
 
 
 def test_each_ablation_sees_its_own_rows_at_their_positions(tokens: Tensor):
