@@ -31,6 +31,7 @@ STUDIES = MappingProxyType(
         "attention-patterns": "analyses.attention_patterns",
         "head-ablation": "analyses.head_ablation",
         "head-circuits": "analyses.head_circuits",
+        "head-importance": "analyses.head_importance",
         "self-repair": "analyses.self_repair",
         "ffn-memories": "analyses.ffn_memories",
         "gradient-flow": "analyses.gradient_flow",

@@ -37,6 +37,13 @@ READINGS = {
         "another first copy: a head that feeds the keys has its orange point under its diamond, which is where "
         "everything reads it. Below, a point is a head: on the dashed line a gradient tells its effect."
     ),
+    "head-importance": (
+        "A row for copying and one for text. Left, a point is a head: to the right, its gradient says that it matters; "
+        "up, zeroing it alone costs more. In the middle the costliest heads by what stands in their place: where green "
+        "lies far left of red, most of the harm was the zero's own. Right, heads are zeroed together, more and more: "
+        "an order is good where its line stays low, below the grey of random orders; past the dotted line the model "
+        "does worse than one that knows token frequencies only."
+    ),
     "self-repair": (
         "An open dot is how far the right token's logit would fall if a head were replaced and nothing else changed; "
         "the full dot is how far it falls. The bar between them is what the others make good (or make worse), and "

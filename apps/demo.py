@@ -45,6 +45,7 @@ QUESTIONS = (
     Question(study="attention-patterns", also_untrained=True),
     Question(study="head-ablation", also_untrained=True),
     Question(study="head-circuits"),
+    Question(study="head-importance"),
     Question(study="self-repair"),
     Question(study="ffn-memories", also_untrained=True),
     Question(study="gradient-flow", beside_twin=True),

@@ -17,6 +17,7 @@ STUDIES = {
     "attention-patterns": ["n_sequences=8", "n_text=4", "n_resamples=100", "n_tokens=2048"],
     "head-ablation": ["n_sequences=8", "n_controls=4"],
     "head-circuits": ["n_sequences=4", "most_patched=4"],
+    "head-importance": ["n_sequences=4", "n_reference=8", "n_random=2", "n_controls=2", "fitting.n_steps=2"],
     "self-repair": ["n_sequences=4", "n_paired=2"],
     "ffn-memories": ["n_tokens=2048", "n_triggers=5", "n_shown=3", "n_permutations=20"],
     "gradient-flow": ["initialization=false", "n_sequences=8", "n_groups=4"],

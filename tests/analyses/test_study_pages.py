@@ -19,6 +19,7 @@ QUICK = {
     "attention-patterns": ("n_sequences=2", "n_text=2", "n_resamples=100", "n_tokens=1024", "max_ablated=1"),
     "head-ablation": ("n_sequences=2", "n_controls=2"),
     "head-circuits": ("n_sequences=2", "period=4", "most_patched=1", "most_offsets=2"),
+    "head-importance": ("n_sequences=2", "n_reference=8", "n_random=2", "n_controls=2", "fitting.n_steps=1"),
     "self-repair": ("n_sequences=2", "n_paired=2"),
     "ffn-memories": ("n_tokens=1024", "n_permutations=20"),
     "gradient-flow": ("initialization=false", "n_sequences=4", "n_groups=2"),

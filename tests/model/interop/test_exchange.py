@@ -388,6 +388,7 @@ TINY_STUDIES = {
     "attention-patterns": ["n_sequences=8", "n_text=4", "n_resamples=100"],
     "head-ablation": ["n_sequences=8", "n_controls=4"],
     "head-circuits": ["n_sequences=4", "most_patched=4"],
+    "head-importance": ["n_sequences=4", "n_reference=8", "n_random=2", "n_controls=2", "fitting.n_steps=2"],
     "self-repair": ["n_sequences=4", "n_paired=2"],
     "ffn-memories": ["n_tokens=1024", "n_triggers=3", "n_shown=3", "n_permutations=20"],
     "gradient-flow": ["initialization=false", "n_sequences=8", "n_groups=4"],
