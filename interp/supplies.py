@@ -122,6 +122,7 @@ class Supplies:
         if len(rows) != len(tokens):
             raise InputError(f"{len(rows)} rows were named for {len(tokens)} sequences; name one for each.")
         self.require(ablations, tokens, rows)
+        tokens = tokens.to(gpt.device)
         sites = {kind: _sites(place for each in ablations for place in each.takes(kind)) for kind in OF_A_RUN}
         past, donors, twins = sites.values()
         patterns = list(dict.fromkeys(site for each in ablations for site in each.held_patterns(gpt.config)))
