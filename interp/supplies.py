@@ -87,13 +87,14 @@ class Supplies:
         """Refuse, before anything runs, what these cannot supply for `tokens`: all the sequences, or those `rows`."""
         rows = range(len(tokens)) if rows is None else rows
         ablations = list(ablations)
+        means = (Intervention.MEAN, Intervention.MEAN_PER_POSITION)
+        for place in (place for ablation in ablations for place in ablation.takes(*means)):
+            self.means_for(place).at(site_of(place))
         for fitted in (ablation.takes(Intervention.OPTIMAL) for ablation in ablations):
             if fitted:
                 self.optimal_for(fitted[0]).constants(fitted)
         for place in _one_of_each(ablations):
             match place.intervention:
-                case Intervention.MEAN | Intervention.MEAN_PER_POSITION:
-                    self.means_for(place)
                 case Intervention.RESAMPLE:
                     require_donors(str(place), self.donors_for(place), tokens, rows, self.n_donors)
                 case Intervention.COUNTERFACTUAL:

@@ -350,12 +350,15 @@ def test_the_past_has_no_mean_where_places_go_by_query_and_key():
 
 # --- what is refused --------------------------------------------------------------------------------------------------
 
+OF_HEADS = mean_activations(make_gpt_with(), OTHERS, source="others", sites=[("z", 0), ("z", 1)])
+
 
 @pytest.mark.parametrize(
     ("places", "changes", "sentence"),
     [
         ("L0H1:mean", {"means": None}, r"L0H1:mean needs means"),
         ("L0H1:mean@pos", {"means": None}, r"L0H1:mean@pos needs means"),
+        ("L0H1:mean,L1M5:mean", {"means": OF_HEADS}, r"no mean of blocks\.1\.mlp\.hook_post was taken"),
         ("L0H1:resample", {"donors": None}, r"L0H1:resample needs other sequences to take from"),
         ("L0H1:resample", {"donors": OTHERS[:, :5]}, r"they have 5 positions and the sequences 12\. Give donors as"),
         ("L0H1:resample", {"donors": OTHERS[:6]}, r"draws 8 other sequences, and sequence 0 has 6 to draw from"),
