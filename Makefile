@@ -76,9 +76,10 @@ fmt: $(VENV)/.dev  ## let ruff format and fix
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-bench: $(VENV)/.dev  ## attention paths, hooks, a plain module, cached decoding, and watching heads, side by side
+bench: $(VENV)/.dev  ## attention paths, hooks, a plain module, cached decoding, ablating and watching heads, side by side
 	$(BIN)/python -m bench.attention_and_hooks $(ARGS)
 	$(BIN)/python -m bench.decoding
+	$(BIN)/python -m bench.ablation_sweep
 	@if [ -d $(ROOT)/demo ]; then $(BIN)/python -m bench.head_behaviour --run $(ROOT)/demo; \
 	else echo "What it costs to watch every head over a corpus is measured on $(ROOT)/demo; make it with: make demo"; fi
 
