@@ -98,7 +98,7 @@ def _scatter(result: Result, judged: Judged) -> Any:
     if judged.at_step_zero is not None:
         before = base.mark_point(filled=False, size=18, color=QUIET, opacity=0.8)
         layers.insert(1, before.encode(x="importance_0:Q", y="harm_0:Q", tooltip=["head:N"]))
-    rho = judged.spearman("importance", "zero")
+    rho = judged.spearman("importance", "size of zero")
     note = "grey rings: step 0" if judged.at_step_zero is not None else ""
     return alt.layer(*layers).properties(
         width=190,

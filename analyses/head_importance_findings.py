@@ -48,8 +48,8 @@ def _plain(interval: Interval) -> str:
 
 
 def _agreement(result: Result, judged: Judged) -> Finding:
-    """Whether the gradient orders heads as zeroing each alone does."""
-    rho, least = judged.spearman("importance", "zero"), result.config.least_agreement
+    """Whether the gradient orders heads as the size of what zeroing each alone does; it tells no sign."""
+    rho, least = judged.spearman("importance", "size of zero"), result.config.least_agreement
     start = judged.at_step_zero
     before = nothing_earlier(result.step) if start is None else f"{_plain(start.spearman)} at step 0"
     tail = (
@@ -57,10 +57,11 @@ def _agreement(result: Result, judged: Judged) -> Finding:
         f"({before}; {_where(result, judged)})."
     )
     found = rho.above(least)
+    subject, alone = _subject(judged), "the size of what zeroing each alone does"
     opening = {
-        True: f"A gradient orders the heads for {_subject(judged)} as zeroing each of them alone does",
-        False: f"A gradient does not order the heads for {_subject(judged)} as zeroing each of them alone does",
-        None: f"That a gradient orders the heads for {_subject(judged)} as zeroing each of them does is not shown",
+        True: f"A gradient orders the heads for {subject} as {alone}",
+        False: f"A gradient does not order the heads for {subject} as {alone}",
+        None: f"That a gradient orders the heads for {subject} as {alone} is not shown",
     }[found]
     return Finding(sentence=f"{opening}: {tail}", found=found)
 

@@ -27,7 +27,7 @@ from analyses.head_importance_result import (
     Ratio,
     Start,
 )
-from interp.approximation import bootstrap_spearman
+from interp.approximation import bootstrap_size_spearman, bootstrap_spearman
 from interp.harm import measure_harms
 from interp.importance import head_importance
 from interp.optimal import Optima, fit_optimal
@@ -42,13 +42,8 @@ from model.lab import Lab
 Told = Callable[[str], Callable[[int, int], None] | None]
 """What is counted, in words -> called as counted(done, total)."""
 
-_PAIRS = (
-    ("importance", "zero"),
-    ("importance", "optimal"),
-    ("optimal", "zero"),
-    ("optimal", "mean"),
-    ("optimal", "resample"),
-)
+_HELD = (Intervention.ZERO, Intervention.MEAN, Intervention.RESAMPLE)
+"""Interventions whose harms are held against the optimal one's."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -110,7 +105,7 @@ class Asked:
             clean=float(harms.clean.mean()),
             importance=found.size,
             zero=harm.mean(0),
-            spearman=bootstrap_spearman(found.heads.abs(), harm, seed=self.config.seed),
+            spearman=bootstrap_size_spearman(found.heads.abs(), harm, seed=self.config.seed),
             curve=_curve(curves, IMPORTANCE, self.config.seed),
         )
 
@@ -185,14 +180,17 @@ class Asked:
     def _ranked(
         self, importance: Float[Tensor, "sequence layer head"], harm: Float[Tensor, "sequence intervention layer head"]
     ) -> list[Ranked]:
-        measures = {how.value: harm[:, number] for number, how in enumerate(INTERVENTIONS)} | {"importance": importance}
-        return [
-            Ranked(
-                one=one,
-                other=other,
-                spearman=bootstrap_spearman(measures[one], measures[other], seed=self.config.seed),
-            )
-            for one, other in _PAIRS
+        by = {how: harm[:, number] for number, how in enumerate(INTERVENTIONS)}
+        seed = self.config.seed
+        sizes = {
+            f"size of {how}": bootstrap_size_spearman(importance, by[how], seed=seed)
+            for how in (Intervention.ZERO, Intervention.OPTIMAL)
+        }
+        found = [Ranked(one="importance", other=name, spearman=rho) for name, rho in sizes.items()]
+        optimal = by[Intervention.OPTIMAL]
+        return found + [
+            Ranked(one="optimal", other=how.value, spearman=bootstrap_spearman(optimal, by[how], seed=seed))
+            for how in _HELD
         ]
 
     def _ratio(

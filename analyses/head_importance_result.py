@@ -118,7 +118,7 @@ class Start:
     zero: Float[Tensor, "layer head"]
     """Mean harm of zeroing each head alone, in nats."""
     spearman: Interval
-    """Of importance with that harm."""
+    """Of importance with the size of that harm."""
     curve: Curve
     """In the order of its own importance."""
 

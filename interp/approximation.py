@@ -84,11 +84,29 @@ def bootstrap_spearman(
     sequences; the interval is widened to hold it. NaN where either mean does not vary, and without ends
     (infinite) where that of a resample does not.
     """
-    sides = [each.flatten(1).double().cpu() for each in (one, two)]
-    n = len(sides[0])
+    first, second = (_resampled(each, seed) for each in (one, two))
+    return _spearman(first, second, n=len(one), level=level)
+
+
+def bootstrap_size_spearman(
+    one: Float[Tensor, " n *cell"], two: Float[Tensor, " n *cell"], *, seed: int = 0, level: float = 0.95
+) -> Interval:
+    """The same of the means of `one` with the sizes of the means of `two`: where `one` cannot tell the sign."""
+    return _spearman(_resampled(one, seed), _resampled(two, seed).abs(), n=len(one), level=level)
+
+
+def _resampled(values: Float[Tensor, " n *cell"], seed: int) -> Float[Tensor, "resample cell"]:
+    """The means over all of `n`, then those over resamples; the same resamples for the same seed."""
+    side, n = values.flatten(1).double().cpu(), len(values)
     drawn = torch.randint(n, (_N_RESAMPLES, n), generator=torch.Generator().manual_seed(seed))
-    rows = torch.cat([torch.arange(n)[None], drawn])
-    first, second = (_centred_ranks(torch.stack([side[each].mean(0) for each in rows])) for side in sides)
+    return torch.stack([side[each].mean(0) for each in torch.cat([torch.arange(n)[None], drawn])])
+
+
+def _spearman(
+    one: Float[Tensor, "resample cell"], two: Float[Tensor, "resample cell"], *, n: int, level: float
+) -> Interval:
+    """The rank correlation of the first rows, with an interval from the others."""
+    first, second = _centred_ranks(one), _centred_ranks(two)
     size = first.norm(dim=1) * second.norm(dim=1)
     rho = ((first * second).sum(1) / size).where(size > 0, torch.nan)
     mean, resampled, low, high = float(rho[0]), rho[1:], -math.inf, math.inf

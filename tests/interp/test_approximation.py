@@ -7,7 +7,13 @@ import math
 import pytest
 import torch
 
-from interp.approximation import approximation, correlation, midranks
+from interp.approximation import (
+    approximation,
+    bootstrap_size_spearman,
+    bootstrap_spearman,
+    correlation,
+    midranks,
+)
 from model.errors import InputError
 
 
@@ -48,3 +54,14 @@ def test_what_cannot_be_compared_is_refused():
         approximation(torch.zeros(2), torch.zeros(2), top=3)
     with pytest.raises(InputError, match="not finite"):
         approximation(torch.tensor([math.nan, 0]), torch.zeros(2), top=1)
+
+
+def test_sizes_are_ranked_where_the_estimate_knows_no_sign():
+    """Effects of either sign and an estimate of their size: ranked by sign they disagree, by size they agree wholly."""
+    effects = torch.tensor([-4.0, 1.0, -2.0, 3.0, 0.5]) + 0.01 * torch.randn(
+        30, 5, generator=torch.Generator().manual_seed(0)
+    )
+    sizes = effects.abs()
+    assert bootstrap_size_spearman(sizes, effects).low == 1.0
+    assert bootstrap_spearman(sizes, effects).high < 0.2
+    assert bootstrap_size_spearman(sizes, -effects).mean == 1.0
