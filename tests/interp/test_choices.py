@@ -42,6 +42,7 @@ from analyses.claims.verdicts import Beside, Checkpoint
 from analyses.claims.verdicts import Verdict as Outcome
 from analyses.ffn_result import Config as FFNConfig
 from analyses.ffn_result import Split
+from analyses.head_importance_result import Ratio
 from analyses.views.embed import embed, page
 from analyses.views.sources import View, sources
 from interp.ablation import Ablation, Frozen, ablated, ablation_of, hooks_for, mean_activations
@@ -213,6 +214,11 @@ def one_of_each(role: str, given: Any) -> Any:
 
 
 @cache
+def ratio_of(given: Any) -> Ratio:
+    nothing = Interval(mean=0.5, low=0.4, high=0.6, n=8, level=0.95, method="percentile")
+    return Ratio(of=given, median=nothing, fitted=0.5, n_heads=1)
+
+
 def sets() -> tuple[ablation_result.SetAblation, ...]:
     return tuple(set_of(kind) for kind in (Intervention.MEAN, Intervention.ZERO))
 
@@ -546,6 +552,7 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.path_patching.path_effects": (FFNs, lambda given, _: paths(ffns=given).effect),
     "interp.path_patching.path_effects_by": (Scales, lambda given, _: paths_by(given).effect),
     "interp.vocabulary_reading.SingularReading.circuit": (Circuit, lambda given, _: repr(sung(given).circuit)),
+    "analyses.head_importance_result.Ratio.of": (Intervention, lambda given, _: repr(ratio_of(given).of)),
     "analyses.self_repair_result.Config.intervention": (
         Intervention,
         lambda given, _: repr(repair_result.Config(intervention=given)),
