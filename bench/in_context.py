@@ -2,17 +2,17 @@
 
     python -m bench.in_context runs/four
 
-The in-context-learning score is the loss late in a sequence minus that early in it, on held-out text, and on held-out
-text whose first half comes again. The induction heads, found on other sequences, are replaced with later patterns held
-(pattern-preserving) and without, by means and by zeros; beside them sets of as many heads in the same layers, and sets
-of as many other heads from anywhere.
+The in-context-learning score is the loss late in a sequence minus that early in it: on repeated random tokens, on
+held-out text whose first half comes again, and on held-out text. The induction heads, found on other sequences, are
+replaced with later patterns held (pattern-preserving) and without, by means and by zeros; beside them sets of as many
+heads in the same layers, and sets of as many other heads from anywhere.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from jaxtyping import Int
@@ -81,8 +81,8 @@ def main() -> None:
     """Print the score at the last step and at step 0, and what the induction heads are worth to it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run")
-    parser.add_argument("--n", type=int, default=128, help="rows of held-out text, at most")
-    parser.add_argument("--sets", type=int, default=40, help="sets of either kind, at most")
+    parser.add_argument("--n", type=int, default=64, help="rows of held-out text, at most")
+    parser.add_argument("--sets", type=int, default=24, help="sets of either kind, at most")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     lab = open_run(given.run)
@@ -90,9 +90,12 @@ def main() -> None:
     roles = find_head_roles(lab.gpt, task.discovery, period=task.period, rule=RoleRule(), seed=given.seed)
     heads, text = roles.induction_heads, text_trial(lab, n_sequences=given.n, seed=given.seed)
     print(f"{lab.name}@{lab.step}: induction heads {' '.join(head(*each).label for each in heads) or 'none'}")
-    kinds: dict[str, Callable[[Rows], Rows]] = {"held-out text": lambda rows: rows, "its first half twice": again}
-    for kind, changed in kinds.items():
-        tokens, reference = changed(text.measured), changed(text.reference)
+    kinds = {
+        "random tokens twice": (task.trial.measured, task.trial.reference),
+        "text, its first half twice": (again(text.measured), again(text.reference)),
+        "held-out text": (text.measured, text.reference),
+    }
+    for kind, (tokens, reference) in kinds.items():
         for step in (lab.step, 0):
             gpt = lab.gpt if step == lab.step else open_run(f"{given.run}@0").gpt
             clean = measure_harms(gpt, tokens, ["L0H0:zero"], [get_outcome("icl_score", period=2)]).clean[:, 0]

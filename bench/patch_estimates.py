@@ -23,12 +23,13 @@ from torch.nn import functional
 from interp.approximation import approximation, bootstrap_spearman
 from interp.attribution_patching import OF_HEADS, Estimates, Method, attribution_patching
 from interp.edge_attribution import edge_attribution
+from interp.head_roles import RoleRule, find_head_roles
 from interp.metrics import Metric, copy_logit, divergence
 from interp.outcomes import copy_targets
 from interp.patching import Direction, activation_patching, patch_grid, redrawn_first_copy
 from interp.path_patching import path_effects
 from interp.paths import Input, Path, Receiver
-from interp.places import every_head, head
+from interp.places import Head, every_head, head
 from interp.recordings import record
 from interp.stimuli import ordinary_ids
 from interp.trials import copy_task
@@ -44,6 +45,8 @@ class Prompts:
     clean: Tensor
     corrupted: Tensor
     period: int
+    induction: tuple[Head, ...]
+    """Found on other sequences."""
 
     @classmethod
     def of(cls, lab: Lab, *, n: int, seed: int) -> Prompts:
@@ -51,7 +54,8 @@ class Prompts:
         task = copy_task(lab, n_sequences=n, seed=seed)
         clean = task.trial.measured
         other = redrawn_first_copy(clean, task.period, ordinary_ids(lab.tokenizer), seed=seed + 1)
-        return cls(lab=lab, clean=clean, corrupted=other, period=task.period)
+        roles = find_head_roles(lab.gpt, task.discovery, period=task.period, rule=RoleRule(), seed=seed)
+        return cls(lab=lab, clean=clean, corrupted=other, period=task.period, induction=roles.induction_heads)
 
     def divergence(self) -> Metric:
         """From the clean predictions of what the repeat determines."""
@@ -71,6 +75,13 @@ def places(prompts: Prompts, metric: Metric, taps: Sequence[Tap], methods: Seque
             print(f"{direction.value} {tap.name}: the largest true effect is {largest:.3g}")
             for each in attribution_patching(gpt, *pair, metric, taps=[tap], direction=direction, methods=methods):
                 print("   " + _compared(each, true))
+                if tap in (Tap.Q, Tap.K) and gpt.config.kv_heads == gpt.config.n_heads:
+                    print("      " + ", ".join(_of_head(place, each, true) for place in prompts.induction))
+
+
+def _of_head(place: Head, each: Estimates, true: Float[Tensor, "sequence layer component"]) -> str:
+    found, wanted = (float(effect.mean(0)[place]) for effect in (each.effect, true))
+    return f"{head(*place).label} {found:.2f} of {wanted:.2f}"
 
 
 def _compared(each: Estimates, true: Float[Tensor, "sequence layer component"]) -> str:

@@ -23,7 +23,7 @@ from tests.interp.test_interactions import doubled
 from tests.interp.test_self_repair import backed_up
 from tests.planted_run import planted_lab
 
-CONFIG = Config(n_sequences=12, intervention=Intervention.ZERO, n_paired=4)
+CONFIG = Config(n_sequences=8, intervention=Intervention.ZERO, n_paired=4)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_of_a_random_model_nothing_is_affirmed_about_copies(tmp_path: Path):
 
 def test_a_single_head_has_no_pairs_and_a_sum_norm_is_refused(tmp_path: Path):
     lab = random_lab(tmp_path / "one", n_heads=1, n_layers=1)
-    result = self_repair.run(lab, replace(CONFIG, intervention=Intervention.RESAMPLE))
+    result = self_repair.run(lab, CONFIG)
     assert result.pairs is None
     assert self_repair.findings(result)[-2].found is None
     assert not self_repair.more_tables(result)
