@@ -29,15 +29,15 @@ class Config:
 
     n_sequences: int = 32
     """Sequences of each kind to measure on, at most; a run may keep less held-out text."""
-    n_reference: int = 64
+    n_reference: int = 48
     """Other sequences of each kind, at most, on which heads are ordered and constants fitted; donors, too."""
     period: int | None = None
     """Period of the repeated tokens; left out, the one at which the run is judged (`interp.periods`)."""
-    n_random: int = 10
+    n_random: int = 8
     """Random orders beside the others."""
-    n_controls: int = 100
+    n_controls: int = 60
     """Layer-matched sets beside the first fifth of the heads, at most; all, where so few exist."""
-    fitting: Fitting = field(default_factory=lambda: Fitting(n_steps=24, n_looks=1))
+    fitting: Fitting = field(default_factory=lambda: Fitting(n_steps=20, n_looks=1))
     """How optimal constants are learned."""
     tolerance: float = 0.05
     """Share of what the model gains over token frequencies that removing heads may cost."""
