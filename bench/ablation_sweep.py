@@ -55,7 +55,7 @@ def gpt_with(n_layers: int, n_heads: int, d_model: int, n_ctx: int) -> GPT:
         d_vocab=VOCABULARY,
         norm_kind=NormKind.LAYERNORM,
         positions=Positions.LEARNED,
-        ffn=FFNKind.GELU_TANH,
+        ffn=FFNKind.GELU,
         biases=True,
     )
     return GPT(config).eval()
