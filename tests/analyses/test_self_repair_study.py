@@ -23,7 +23,7 @@ from tests.interp.test_interactions import doubled
 from tests.interp.test_self_repair import backed_up
 from tests.planted_run import planted_lab
 
-CONFIG = Config(n_sequences=8, intervention=Intervention.ZERO, n_paired=4)
+CONFIG = Config(n_sequences=12, intervention=Intervention.ZERO, n_paired=4)
 
 
 @pytest.fixture(scope="module")
