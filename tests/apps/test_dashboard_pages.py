@@ -254,6 +254,19 @@ def test_toggled_heads_are_ablated_with_interval_and_control(whole_runs: Path, m
     assert at.session_state["ablate"] == "L1H3"
 
 
+def test_what_cannot_be_asked_of_text_is_said_and_the_rest_is_answered(
+    whole_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = opened(whole_runs, "ablate", monkeypatch, run="whole", ablate="L0H1:counterfactual")
+    assert not at.exception
+    assert "With L0H1:counterfactual ablated" in said(at)
+    assert "There is no counterfactual on held-out text" in said(at)
+    assert ["corrupted twin of this text" in each.value for each in at.info] == [True]
+    at.selectbox(key="metric").set_value("text_kl").run()
+    assert not at.exception
+    assert any("text_kl cannot be measured" in each.value.replace("\\", "") for each in at.info)
+
+
 def test_a_memory_is_opened_searched_and_put_into_the_ablation(
     whole_runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
