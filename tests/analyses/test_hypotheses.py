@@ -32,7 +32,7 @@ from tests.planted_run import planted_lab
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """The planted induction circuit at step 8, and random weights at step 0."""
-    return planted_lab(tmp_path_factory.mktemp("runs") / "planted")
+    return planted_lab(tmp_path_factory.mktemp("runs") / "planted", planted.induction_model(n_ctx=24))
 
 
 def claims_of(tmp_path: Path, *keys: dict[str, Any]) -> tuple[Claim, ...]:
@@ -167,7 +167,7 @@ def test_a_refuted_claim_is_refuted_whatever_the_control(beaten: bool | None):
 
 def test_matched_sets_rank_the_planted_head_among_bystanders(tmp_path: Path):
     """With 20 heads in a layer, 19 other sets allow p = 1/20."""
-    wide = planted_lab(tmp_path / "wide", planted.induction_model(n_heads=20))
+    wide = planted_lab(tmp_path / "wide", planted.induction_model(n_heads=20, n_ctx=24))
     keys = {"control": "matched", "sequences": 8}
     found, null, path = verdicts_on(
         claims_of(tmp_path, keys, {**keys, "ablate": "L1H0", "effect": "harm >= 0.0"}, {**PATH, **keys}),
@@ -291,7 +291,7 @@ def test_matched_sets_of_found_heads_are_counted_before_any_ablation(
 
 def test_at_every_step_a_claim_has_a_verdict_and_holds_from_one_on(tmp_path: Path, lab: Lab):
     folder = shutil.copytree(lab.path, tmp_path / "run")
-    save_checkpoint(folder, planted.induction_model(), step=4, tokens_seen=512)
+    save_checkpoint(folder, planted.induction_model(n_ctx=24), step=4, tokens_seen=512)
     records = list(verdicts_of_run(claims_of(tmp_path, {}, {"step": 0}), folder, step="all"))
     mine = [each.verdict for each in records if each.verdict.claim == "claim-0"]
     assert [each.checkpoint.step for each in mine] == [0, 4, 8]

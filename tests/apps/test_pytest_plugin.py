@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import analyses.hypotheses
+from tests import planted
 from tests.analyses.claim_texts import PATH, claim, write
 from tests.planted_run import planted_lab
 
@@ -24,7 +25,7 @@ FEW = {"sequences": 16}
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose last checkpoint is the planted circuit."""
-    return planted_lab(tmp_path_factory.mktemp("runs") / "planted").path
+    return planted_lab(tmp_path_factory.mktemp("runs") / "planted", planted.induction_model(n_ctx=24)).path
 
 
 def session_of(pytester: pytest.Pytester, *arguments: object) -> pytest.RunResult:
@@ -140,6 +141,7 @@ def test_a_suite_of_others_never_notices(tmp_path: Path, installed: Path):
     assert said[0] == said[1]
 
 
+@pytest.mark.slow
 def test_once_installed_it_is_there_without_being_asked_for(tmp_path: Path, installed: Path, run: Path):
     write(tmp_path / "theirs/claims.toml", claim(**FEW))
     found = in_a_process(tmp_path / "theirs", "-v", "--cutaway-run", run, path=installed)

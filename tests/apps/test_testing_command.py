@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from analyses.claims.records import load_record
 from apps.cli import app
+from tests import planted
 from tests.analyses.claim_texts import PATH, claim, write
 from tests.planted_run import planted_lab
 
@@ -24,7 +25,7 @@ def cutaway(*arguments: object) -> Result:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose last checkpoint is the planted circuit."""
-    return planted_lab(tmp_path_factory.mktemp("runs") / "planted").path
+    return planted_lab(tmp_path_factory.mktemp("runs") / "planted", planted.induction_model(n_ctx=24)).path
 
 
 @pytest.fixture
