@@ -29,11 +29,11 @@ class Config:
 
     n_sequences: int = 32
     """Sequences of each kind to measure on, at most; a run may keep less held-out text."""
-    n_reference: int = 48
+    n_reference: int = 40
     """Other sequences of each kind, at most, on which heads are ordered and constants fitted; donors, too."""
     period: int | None = None
     """Period of the repeated tokens; left out, the one at which the run is judged (`interp.periods`)."""
-    n_random: int = 8
+    n_random: int = 6
     """Random orders beside the others."""
     n_controls: int = 60
     """Layer-matched sets beside the first fifth of the heads, at most; all, where so few exist."""
