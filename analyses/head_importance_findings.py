@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from analyses.head_importance_result import IMPORTANCE, INVERSE, TRUE, Judged, Ratio, Result
 from analyses.registry import Finding
-from interp.places import Intervention
+from interp.effect_parts import CONTROL_LEVEL
+from interp.places import Intervention, head
 from interp.stats import Interval
 from interp.wording import nats, nothing_earlier, with_interval
-
-CONTROL_LEVEL = 0.05
-"""The p at which the first fifth of an order stands out from its matched sets."""
 
 _SUBJECT = {"copy_loss": "copying", "text_loss": "held-out rows"}
 
@@ -104,22 +102,21 @@ def _nearest(judged: Judged, share: float) -> int:
 def _first_fifth(result: Result, judged: Judged) -> Finding:
     """Whether the least important fifth costs less than sets with as many heads in each layer."""
     matched = judged.matched
-    names = ", ".join(matched.heads)
+    names = ", ".join(head(*each).label for each in matched.heads)
     share = "" if judged.gain is None else f", {abs(matched.harm.mean) / judged.gain:.1%} of the gain"
     opening = f"Zeroed together, the {len(matched.heads)} least important heads for {_subject(judged)} ({names}) change"
     cost = f"{opening} it by {nats(matched.harm)}{share}"
-    if matched.p is None or matched.cheaper is None:
+    if matched.p is None or matched.cheaper is None or matched.smallest_p is None:
         none = (
             f"{cost}; no other set has as many heads in each layer, so there is no control ({_where(result, judged)})."
         )
         return Finding(sentence=none, found=None)
     n = len(matched.others)
-    smallest = 1 / (1 + n)
     beside = (
         f"{matched.cheaper:.0%} of {n} other sets with as many heads in each layer cost more, their median being "
         f"{float(matched.others.quantile(0.5)):.3f} nats (p = {matched.p:.3g})"
     )
-    if smallest > CONTROL_LEVEL:
+    if matched.smallest_p > CONTROL_LEVEL:
         verdict, found = "So few sets cannot decide whether that is special to them.", None
     elif matched.p <= CONTROL_LEVEL:
         verdict, found = "So the gradient finds heads that can go also within layers.", True
@@ -131,7 +128,7 @@ def _first_fifth(result: Result, judged: Judged) -> Finding:
 def _order(result: Result, judged: Judged) -> Finding:
     """Whether the whole order is better than random ones and than its inverse."""
     area, inverse = judged.curve(IMPORTANCE).area, judged.curve(INVERSE).area
-    n, beaten = len(judged.random_areas), float((judged.random_areas > area.mean).double().mean())
+    n, beaten = len(judged.random_areas), judged.beaten_share
     leads = (judged.lead_over_random, judged.lead_over_inverse)
     numbers = (
         f"the area under the curve is {with_interval(area)} nats, that of {n} random orders "

@@ -1,11 +1,12 @@
 """One outcome's share of the study: importance, harms under every intervention, and curves, each on its own sequences.
 
-Heads are ordered, and constants fitted, on reference sequences; everything that is compared is measured on others.
+Heads are ordered, and constants fitted, on reference sequences, and heads that have a ratio are chosen there;
+everything that is compared is measured on others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -22,7 +23,6 @@ from analyses.head_importance_result import (
     Config,
     Curve,
     Judged,
-    Matched,
     Ranked,
     Ratio,
     Start,
@@ -33,8 +33,17 @@ from interp.importance import head_importance
 from interp.optimal import Optima, fit_optimal
 from interp.outcomes import Outcome
 from interp.places import Head, Intervention, every_head, head
-from interp.pruning import Curves, matched_draws, pruning_curves, pruning_points, random_orders, recomputed_order
+from interp.pruning import (
+    Curves,
+    MatchedDraws,
+    matched_draws,
+    pruning_curves,
+    pruning_points,
+    random_orders,
+    recomputed_order,
+)
 from interp.stats import Interval, bootstrap_mean, bootstrap_means
+from interp.supplies import Supplies
 from interp.trials import Trial
 from model.gpt import GPT
 from model.lab import Lab
@@ -44,6 +53,9 @@ Told = Callable[[str], Callable[[int, int], None] | None]
 
 _HELD = (Intervention.ZERO, Intervention.MEAN, Intervention.RESAMPLE)
 """Interventions whose harms are held against the optimal one's."""
+
+_CHOOSING = (Intervention.ZERO, Intervention.MEAN)
+"""Interventions by which the heads that have a ratio are chosen, on reference sequences."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,12 +74,14 @@ class Asked:
     def judged(self, lab: Lab, first: Lab | None) -> Judged:
         """Everything about one outcome."""
         gpt, trial, config = lab.gpt, self.trial, self.config
-        shape = (gpt.config.n_layers, gpt.config.n_heads)
+        shape = _shape(gpt)
         found = head_importance(gpt, trial.measured, self.outcome)
         optima = self._optima(gpt)
-        clean, harm = self._harms(gpt, optima, shape)
+        supplies = self._supplies(gpt, optima)
+        clean, harm = self._harms(gpt, trial.measured, INTERVENTIONS, supplies)
+        _, elsewhere = self._harms(gpt, trial.reference, _CHOOSING, replace(supplies, corrupted=None))
         order = head_importance(gpt, trial.reference, self.outcome).order()
-        curves, names = self._curves(gpt, order)
+        curves, names = self._curves(gpt, order, _cheapest_first(elsewhere[:, 0]))
         return Judged(
             outcome=self.outcome.name,
             meaning=self.outcome.meaning,
@@ -81,11 +95,12 @@ class Asked:
             fitted=torch.stack([optima.zero, optima.mean, optima.optimal]).sub(optima.clean).unflatten(1, shape),
             slope_left=optima.slope_left.unflatten(0, shape),
             ranked=tuple(self._ranked(found.heads.abs(), harm)),
-            ratios=tuple(self._ratio(harm, optima, of) for of in INTERVENTIONS[:-1]),
+            ratios=tuple(held_against(of, harm, elsewhere, optima, seed=config.seed) for of in _HELD),
             n_removed=curves.n_removed,
             curves=tuple(_curve(curves, name, config.seed) for name in ORDERS),
             random=torch.stack([curves.harm[name].mean(0) for name in names]),
             random_areas=torch.stack([curves.areas(name).mean() for name in names]),
+            beaten_share=curves.beaten_share(IMPORTANCE, names),
             lead_over_random=curves.lead(IMPORTANCE, names, config.seed),
             lead_over_inverse=curves.lead(IMPORTANCE, [INVERSE], config.seed),
             matched=self._matched(gpt, order[: max(1, round(len(order) / 5))]),
@@ -94,7 +109,7 @@ class Asked:
 
     def start(self, gpt: GPT) -> Start:
         """The little that is asked of the first checkpoint."""
-        shape = (gpt.config.n_layers, gpt.config.n_heads)
+        shape = _shape(gpt)
         found = head_importance(gpt, self.trial.measured, self.outcome)
         zero = [f"{head(*each).label}:zero" for each in every_head(*shape)]
         harms = measure_harms(gpt, self.trial.measured, zero, [self.outcome])
@@ -122,50 +137,41 @@ class Asked:
             counted=self.told(f"fitting constants on {self.trial.kind}"),
         )
 
-    def _harms(
-        self, gpt: GPT, optima: Optima, shape: tuple[int, int]
-    ) -> tuple[Float[Tensor, " sequence"], Float[Tensor, "sequence intervention layer head"]]:
-        """Clean losses, and what every head alone costs under every intervention."""
-        places = [(head(*each, how),) for how in INTERVENTIONS for each in every_head(*shape)]
+    def _supplies(self, gpt: GPT, optima: Optima) -> Supplies:
+        """What stands in a head's place, under every intervention."""
+        places = [head(*each, how) for how in INTERVENTIONS for each in every_head(*_shape(gpt))]
         supplies = self.trial.supplies_of(gpt, [], seed=self.config.seed)
-        means = self.trial.means_of(gpt, [place for (place,) in places])
-        harms = measure_harms(
-            gpt,
-            self.trial.measured,
-            places,
-            [self.outcome],
-            supplies=replace(supplies, means=means, optimal=optima),
-            counted=self.told(f"every head alone on {self.trial.kind}"),
-        )
-        return harms.clean[:, 0], harms.harm[..., 0].unflatten(1, (len(INTERVENTIONS), *shape))
+        return replace(supplies, means=self.trial.means_of(gpt, places), optimal=optima)
 
-    def _curves(self, gpt: GPT, order: list[Head]) -> tuple[Curves, list[str]]:
-        """The curves of all orders, `order` being that by importance, and the names of the random ones."""
+    def _harms(
+        self, gpt: GPT, tokens: Tensor, by: Sequence[Intervention], supplies: Supplies
+    ) -> tuple[Float[Tensor, " sequence"], Float[Tensor, "sequence intervention layer head"]]:
+        """Clean losses, and what every head alone costs under each intervention."""
+        places = [(head(*each, how),) for how in by for each in every_head(*_shape(gpt))]
+        which = "measured" if tokens is self.trial.measured else "reference"
+        counted = self.told(f"every head alone on {which} sequences of {self.trial.kind}")
+        harms = measure_harms(gpt, tokens, places, [self.outcome], supplies=supplies, counted=counted)
+        return harms.clean[:, 0], harms.harm[..., 0].unflatten(1, (len(by), *_shape(gpt)))
+
+    def _curves(self, gpt: GPT, order: list[Head], true: list[Head]) -> tuple[Curves, list[str]]:
+        """The curves of all orders, of importance and of true harms among them, and the names of the random ones."""
         reference, config = self.trial.reference, self.config
-        shape = (gpt.config.n_layers, gpt.config.n_heads)
-        points = pruning_points(shape[0] * shape[1])
-        drawn = random_orders(*shape, config.n_random, seed=config.seed)
+        points = pruning_points(len(order))
+        drawn = random_orders(*_shape(gpt), config.n_random, seed=config.seed)
         names = [f"random {number}" for number in range(len(drawn))]
         orders: dict[str, list[Head]] = {
             IMPORTANCE: order,
             RECOMPUTED: recomputed_order(gpt, reference, self.outcome, points=points),
-            TRUE: self._true_order(gpt),
+            TRUE: true,
             INVERSE: order[::-1],
             **dict(zip(names, drawn, strict=True)),
         }
         told = self.told(f"heads removed in {len(orders)} orders on {self.trial.kind}")
         return pruning_curves(gpt, self.trial.measured, self.outcome, orders, points=points, counted=told), names
 
-    def _true_order(self, gpt: GPT) -> list[Head]:
-        """The heads by what zeroing each alone costs on the reference sequences."""
-        heads = every_head(gpt.config.n_layers, gpt.config.n_heads)
-        zero = [(head(*each, Intervention.ZERO),) for each in heads]
-        harm = measure_harms(gpt, self.trial.reference, zero, [self.outcome]).harm[..., 0].mean(0).tolist()
-        return [each for _, each in sorted(zip(harm, heads, strict=True))]
-
-    def _matched(self, gpt: GPT, heads: list[Head]) -> Matched:
+    def _matched(self, gpt: GPT, heads: list[Head]) -> MatchedDraws:
         config = self.config
-        found = matched_draws(
+        return matched_draws(
             gpt,
             self.trial.measured,
             self.outcome,
@@ -174,8 +180,6 @@ class Asked:
             seed=config.seed,
             counted=self.told(f"sets matched to the least important heads on {self.trial.kind}"),
         )
-        labels = tuple(head(*each).label for each in found.heads)
-        return Matched(heads=labels, harm=found.harm, others=found.others, n_possible=found.n_possible, p=found.p)
 
     def _ranked(
         self, importance: Float[Tensor, "sequence layer head"], harm: Float[Tensor, "sequence intervention layer head"]
@@ -193,22 +197,30 @@ class Asked:
             for how in _HELD
         ]
 
-    def _ratio(
-        self, harm: Float[Tensor, "sequence intervention layer head"], optima: Optima, of: Intervention
-    ) -> Ratio:
-        other = harm[:, INTERVENTIONS.index(of)].flatten(1)
-        optimal = harm[:, INTERVENTIONS.index(Intervention.OPTIMAL)].flatten(1)
-        sure = bootstrap_means(other, seed=self.config.seed).low > 0
-        there = {Intervention.ZERO: optima.zero, Intervention.MEAN: optima.mean}.get(of)
-        fitted = float("nan")
-        if there is not None and bool(sure.any()):
-            fitted = float(((optima.optimal - optima.clean) / (there - optima.clean))[sure].quantile(0.5))
-        return Ratio(
-            of=of,
-            median=median_ratio(optimal[:, sure], other[:, sure], seed=self.config.seed),
-            fitted=fitted,
-            n_heads=int(sure.sum()),
-        )
+
+def held_against(
+    of: Intervention,
+    harm: Float[Tensor, "sequence intervention layer head"],
+    elsewhere: Float[Tensor, "reference_sequence choosing layer head"],
+    optima: Optima,
+    *,
+    seed: int = 0,
+) -> Ratio:
+    """Optimal harm as a share of another's, over heads chosen by `elsewhere`, their harm on reference sequences.
+
+    A head chosen because its harm is large by luck on the very sequences measured would have too low a ratio.
+    Resampling costs more than the mean, and takes eight times as long: heads are chosen by the mean for both.
+    """
+    chooses = _CHOOSING.index(of if of in _CHOOSING else Intervention.MEAN)
+    sure = bootstrap_means(elsewhere[:, chooses].flatten(1), seed=seed).low > 0
+    other = harm[:, INTERVENTIONS.index(of)].flatten(1)
+    optimal = harm[:, INTERVENTIONS.index(Intervention.OPTIMAL)].flatten(1)
+    there = {Intervention.ZERO: optima.zero, Intervention.MEAN: optima.mean}.get(of)
+    fitted = float("nan")
+    if there is not None and bool(sure.any()):
+        fitted = float(((optima.optimal - optima.clean) / (there - optima.clean))[sure].quantile(0.5))
+    median = median_ratio(optimal[:, sure], other[:, sure], seed=seed)
+    return Ratio(of=of, median=median, fitted=fitted, n_heads=int(sure.sum()))
 
 
 def median_ratio(
@@ -216,8 +228,10 @@ def median_ratio(
 ) -> Interval:
     """The median over cells of mean part over mean whole, with a percentile interval over the first axis.
 
-    NaN without any cell. All cells share the resamples. A ratio whose resampled whole is near zero is wild, but one
-    wild ratio among many does not move a median.
+    NaN without any cell. All cells share the resamples, and which cells there are is fixed: choose them on other
+    sequences than these. A ratio whose resampled whole is near zero is wild, but one wild ratio among many does not
+    move a median. The interval is the resampled medians' own: where the middle cells' ratios lie far apart, they can
+    all lie to one side of the estimate, which is not pulled in.
     """
     n = len(part)
     if not part.shape[1]:
@@ -226,10 +240,19 @@ def median_ratio(
     drawn = torch.randint(n, (n_resamples, n), generator=torch.Generator().manual_seed(seed))
     counts = torch.zeros(n_resamples, n, dtype=torch.float64).scatter_add_(1, drawn, torch.ones(drawn.shape).double())
     resampled = ((counts @ part.double()) / (counts @ whole.double())).quantile(0.5, dim=1)
-    tail = torch.tensor([0.025, 0.975], dtype=torch.float64)
-    low, high = resampled.quantile(tail).tolist()
+    low, high = resampled.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     mean = float((part.mean(0) / whole.mean(0)).double().quantile(0.5))
-    return Interval(mean=mean, low=min(low, mean), high=max(high, mean), n=n, level=0.95, method="percentile")
+    return Interval(mean=mean, low=low, high=high, n=n, level=0.95, method="percentile")
+
+
+def _shape(gpt: GPT) -> tuple[int, int]:
+    return gpt.config.n_layers, gpt.config.n_heads
+
+
+def _cheapest_first(harm: Float[Tensor, "sequence layer head"]) -> list[Head]:
+    """The heads by what each alone costs."""
+    mean = harm.mean(0)
+    return sorted(every_head(*mean.shape), key=lambda each: float(mean[each]))
 
 
 def _curve(curves: Curves, name: str, seed: int) -> Curve:

@@ -12,6 +12,7 @@ from interp.donors import LEAST_DONORS
 from interp.optimal import Fitting
 from interp.outcomes import share_of_scale
 from interp.places import Head, Intervention, parse_intervention
+from interp.pruning import MatchedDraws
 from interp.stats import Interval, Intervals
 
 INTERVENTIONS = (Intervention.ZERO, Intervention.MEAN, Intervention.RESAMPLE, Intervention.OPTIMAL)
@@ -69,12 +70,13 @@ class Ratio:
     of: Intervention
     """What the optimal constant is held against."""
     median: Interval
-    """Over heads of the ratio of mean harms, on sequences that the constants were not fitted on; its interval is over
-    sequences."""
+    """Over heads of the ratio of mean harms, on the measured sequences; its interval is over sequences."""
     fitted: float
-    """The same on the sequences they were fitted on, a single number."""
+    """The same on the reference sequences, a single number: constants were fitted and heads chosen there, which
+    flatters it."""
     n_heads: int
-    """Heads whose other harm is above zero with its whole interval; the rest have no ratio."""
+    """Heads that zero (or the mean, where it is held against the mean or resampling) surely harms on the reference
+    sequences; the rest have no ratio."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "of", parse_intervention(self.of))
@@ -89,24 +91,6 @@ class Curve:
     """In nats, [point]."""
     area: Interval
     """Mean harm over all shares of heads, in nats."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Matched:
-    """The fifth of the heads that importance lets go first, beside layer-matched sets."""
-
-    heads: tuple[str, ...]
-    harm: Interval
-    others: Float[Tensor, " set"]
-    """Mean harm of each other set with as many heads in each layer, in nats."""
-    n_possible: int
-    p: float | None
-    """Share of sets that cost as little, the set counted among them; None where there is no other."""
-
-    @property
-    def cheaper(self) -> float | None:
-        """The share of the other sets that cost more."""
-        return float((self.others > self.harm.mean).double().mean()) if len(self.others) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,10 +140,14 @@ class Judged:
     random: Float[Tensor, "order point"]
     """Mean harm of each random order, in nats."""
     random_areas: Float[Tensor, " order"]
+    """Mean area under each, in nats."""
+    beaten_share: float
+    """The share of the random orders whose area is larger than that of importance."""
     lead_over_random: Interval
     """Mean area of the random orders minus that of importance, in nats: positive is better."""
     lead_over_inverse: Interval
-    matched: Matched
+    matched: MatchedDraws
+    """The fifth of the heads that importance lets go first, beside layer-matched sets."""
     at_step_zero: Start | None
 
     @property
