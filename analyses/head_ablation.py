@@ -181,7 +181,10 @@ def _set_rows(result: Result) -> Iterator[dict[str, Any]]:
             yield {
                 "what": f"{each.role} heads", "heads": " ".join(each.heads), "intervention": each.intervention.value,
                 "outcome": outcome.name, "clean": outcome.clean, "harm": outcome.harm.mean, "low": outcome.harm.low,
-                "high": outcome.harm.high, "share": outcome.share, "p": outcome.p, "n": outcome.harm.n,
+                "high": outcome.harm.high, "share": outcome.share,
+                "share_low": None if outcome.share_interval is None else outcome.share_interval.low,
+                "share_high": None if outcome.share_interval is None else outcome.share_interval.high,
+                "p": outcome.p, "n": outcome.harm.n,
                 "control_p": each.effect.control.p if has_control else None,
                 "control_median": each.effect.control.median if has_control else None,
                 "step_0": None if start is None else start.harm.mean,

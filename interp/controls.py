@@ -3,6 +3,9 @@
 A claim such as "these heads carry the copying" is held against sets that have as many heads in every layer but were
 chosen without looking (Shi et al. 2024, 2410.13032). Small models have few such sets; then all are used, and the
 smallest p that can come out is said, so that a p of 1/6 is not mistaken for weak evidence.
+
+Where some heads are zeroed and others replaced by their mean, a set is an assignment: which of them get what. Every
+assignment is as likely as any other, so that the claimed one is one of them like the others.
 """
 
 from __future__ import annotations
@@ -10,10 +13,10 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -49,6 +52,10 @@ class MatchedSets:
         return len(self.sets)
 
 
+Assignment = tuple[tuple[tuple[int, ...], ...], ...]
+"""By layer, then by what is put in their place: which components, in order."""
+
+
 def matched_head_sets(
     heads: Collection[Head], n_layers: int, n_heads: int, limit: int = 200, seed: int = 0
 ) -> MatchedSets:
@@ -57,22 +64,55 @@ def matched_head_sets(
     A control may share heads with the claimed set (a permutation test needs that) but is never equal to it.
     """
     claimed = _checked_heads(heads, n_layers, n_heads)
-    counts = Counter(layer for layer, _ in claimed)
-    n_possible = math.prod(math.comb(n_heads, count) for count in counts.values()) - 1
+    layers = {layer: [[head for each, head in claimed if each == layer]] for layer, _ in claimed}
+    found, n_possible = matched_assignments(layers, n_heads, limit=limit, seed=seed)
+    sets = (zip(layers, each, strict=True) for each in found)
+    return MatchedSets(tuple(tuple((layer, head) for layer, (at,) in each for head in at) for each in sets), n_possible)
+
+
+def matched_assignments(
+    claimed: Mapping[int, Sequence[Collection[int]]], n_components: int, *, limit: int, seed: int
+) -> tuple[tuple[Assignment, ...], int]:
+    """Other ways to give components the roles that `claimed` gives, and how many there are: all, or `limit` drawn ones.
+
+    Args:
+        claimed: by layer, the components of each role; no component has two.
+        n_components: how many each layer has.
+        limit: at most so many; more are drawn at random, each as likely as any other, none twice.
+        seed: draws them.
+    """
+    own = tuple(tuple(tuple(sorted(role)) for role in roles) for roles in claimed.values())
+    counts = [[len(role) for role in roles] for roles in own]
+    n_possible = math.prod(_n_ways(n_components, each) for each in counts) - 1
     if n_possible <= limit:
-        parts = (itertools.combinations(_heads_of(layer, n_heads), counts[layer]) for layer in sorted(counts))
-        sets = (tuple(itertools.chain(*part)) for part in itertools.product(*parts))
-        return MatchedSets(tuple(each for each in sets if each != claimed), n_possible)
-    return MatchedSets(_drawn_sets(claimed, n_heads, limit, seed), n_possible)
+        every = itertools.product(*(_ways(range(n_components), each) for each in counts))
+        return tuple(each for each in every if each != own), n_possible
+    chance, found = random.Random(seed), dict[Assignment, None]()
+    while len(found) < limit:  # there are more than that, so this ends
+        drawn = tuple(_drawn(chance, n_components, each) for each in counts)
+        if drawn != own:
+            found[drawn] = None
+    return tuple(found), n_possible
 
 
 def control_p(observed: float, controls: Sequence[float] | Float[Tensor, " n"]) -> float:
     """Share of control sets with an effect at least as large, the claimed set counted among them.
 
+    What differs by no more than rounding is a tie, and a tie counts against the claim: means of the same numbers summed
+    in another order are not the same float.
+
     >>> control_p(3.0, [1.0, 2.0, 3.0])
     0.5
+    >>> control_p(0.1 + 0.2, [0.3])
+    1.0
     """
-    return (1 + sum(float(control) >= observed for control in controls)) / (1 + len(controls))
+    effects = torch.as_tensor(controls, dtype=torch.float64)
+    at_least = int((effects >= observed - _TIE * max(1.0, abs(observed))).sum())
+    return (1 + at_least) / (1 + len(effects))
+
+
+_TIE = 1e-9
+"""Effects nearer than that, or than that share of the observed one, are equal."""
 
 
 def _checked_heads(heads: Collection[Head], n_layers: int, n_heads: int) -> tuple[Head, ...]:
@@ -84,18 +124,23 @@ def _checked_heads(heads: Collection[Head], n_layers: int, n_heads: int) -> tupl
     return tuple(sorted(set(heads)))
 
 
-def _heads_of(layer: int, n_heads: int) -> list[Head]:
-    return [(layer, head) for head in range(n_heads)]
+def _n_ways(n: int, counts: Sequence[int]) -> int:
+    """In how many ways `counts` different components can be taken out of `n`, one role after the other."""
+    taken = itertools.accumulate(counts, initial=0)
+    return math.prod(math.comb(n - before, count) for before, count in zip(taken, counts, strict=False))
 
 
-def _drawn_sets(claimed: tuple[Head, ...], n_heads: int, limit: int, seed: int) -> tuple[tuple[Head, ...], ...]:
-    """`limit` distinct random sets; there are more than that, so drawing until enough are found ends."""
-    counts = Counter(layer for layer, _ in claimed)
-    chance = random.Random(seed)
-    found: dict[tuple[Head, ...], None] = {}
-    while len(found) < limit:
-        parts = (chance.sample(_heads_of(layer, n_heads), count) for layer, count in sorted(counts.items()))
-        chosen = tuple(sorted(itertools.chain(*parts)))
-        if chosen != claimed:
-            found[chosen] = None
-    return tuple(found)
+def _ways(free: Sequence[int], counts: Sequence[int]) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """All of these ways."""
+    if not counts:
+        yield ()
+        return
+    for first in itertools.combinations(free, counts[0]):
+        for others in _ways([each for each in free if each not in first], counts[1:]):
+            yield (first, *others)
+
+
+def _drawn(chance: random.Random, n: int, counts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """One of these ways, each as likely as any other."""
+    drawn = iter(chance.sample(range(n), sum(counts)))
+    return tuple(tuple(sorted(itertools.islice(drawn, count))) for count in counts)

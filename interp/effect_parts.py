@@ -8,7 +8,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.ablation_plan import Ablation
-from interp.outcomes import share_of_scale
 from interp.places import print_places
 from interp.sequential import Decision
 from interp.stats import Interval
@@ -40,6 +39,10 @@ class OutcomeEffect:
     scale: float | None
     """What a model has that knows token frequencies only; None where that is no scale."""
 
+    share_interval: Interval | None = None
+    """The harm as a share of what the intact model gains over token frequencies; None without a scale, and where that
+    gain is not surely there."""
+
     unit: str = "nats"
     """What all of these are in, as in "0.2 nats"."""
 
@@ -58,8 +61,8 @@ class OutcomeEffect:
 
     @property
     def share(self) -> float | None:
-        """The harm as a share of (scale - clean); None without a scale, or where the intact model is no better."""
-        return None if self.scale is None else share_of_scale(self.harm.mean, self.clean, self.scale)
+        """The mean of that share: harm over (scale - clean)."""
+        return None if self.share_interval is None else self.share_interval.mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,12 @@ class Control:
 
     note: str
     """What the sets are, or why there are none, in words."""
+
+    n: int | None = None
+    """Sequences that the ablated set and these were tried on; None without sets."""
+
+    own: float | None = None
+    """Mean harm of the ablated set on those sequences; None without sets."""
 
     @property
     def smallest_p(self) -> float | None:

@@ -9,31 +9,40 @@ where that text holds nothing to copy, and the same ablation at step 0, before a
     effect.control.p       0.018, of at best 0.018 with 55 sets
 
 A matched set is ablated as the set in question is: the same interventions, gate, positions and held patterns.
+
+Where measuring stops once the harm is known (`interp.sequential`), the numbers themselves chose how many sequences
+there are, and they chose by chance as well. So every outcome of those sequences has the level of the look, and matched
+sets and step 0 are tried on a number of sequences that was fixed beforehand.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from interp.ablation import Ablation, Frozen, ablation_of
 from interp.controls import control_p
 from interp.effect_parts import CONTROL_LEVEL, AblationEffect, Control, OutcomeEffect
 from interp.harm import Counted, Harms
 from interp.matched_places import matched_places
+from interp.optimal import require_whole
+from interp.outcomes import LEAST_GAP
 from interp.places import Intervention, Places
 from interp.replacements import Which
-from interp.sequential import Decision, decide
-from interp.stats import bootstrap_mean, sign_flip_p
+from interp.sequential import Decision, decide, studentized
+from interp.stats import Interval, bootstrap_mean, bootstrap_ratios, sign_flip_p
 from interp.trials import Bench, Trial, trials_for
 from model.errors import InputError
 from model.lab import Lab, first_checkpoint
 
 __all__ = [
     "CONTROL_LEVEL", "AblationEffect", "Control", "OutcomeEffect", "ablate", "benches_for", "effect_of",
-    "effects_on",
+    "effects_on", "share_of",
 ]  # fmt: skip
 
 
@@ -68,7 +77,7 @@ def ablate(
         period: of the repeated tokens; by default the one that decides for the run (`interp.periods`).
         n_controls: at most so many matched sets; 0 for none.
         until: measure only until it is known whether the harm on the metric lies above, below or within this bound, in
-            the metric's unit (`interp.sequential`).
+            the metric's unit (`interp.sequential`). Matched sets and step 0 are then tried on 64 sequences at most.
         counted: called as counted(done, total) while the matched sets are ablated.
 
     Raises:
@@ -125,16 +134,15 @@ def effect_of(
     ablation = ablation_of(places, bench.gpt.config)
     _require_measurable(bench, ablation, metric)
     known = None if until is None else _until(bench, ablation, metric, until, seed)
-    bench = bench if known is None else bench.first(known.decision.n)
-    outcomes = tuple(_outcomes(bench, ablation, seed, known))
-    observed = next(outcome.harm.mean for outcome in outcomes if outcome.name == metric)
-    start = () if before is None else tuple(_outcomes(before.first(_most(bench)), ablation, seed))
+    beside = None if known is None else BESIDE
+    outcomes = tuple(_outcomes(bench if known is None else bench.first(known.decision.n), ablation, seed, known))
+    start = () if before is None else tuple(_outcomes(before.first(beside or _most(bench)), ablation, seed))
     return AblationEffect(
         checkpoint=bench.checkpoint,
         ablation=ablation,
         metric=metric,
         outcomes=outcomes,
-        control=_control(bench, ablation, metric, observed, seed=seed, limit=n_controls, counted=counted),
+        control=_control(bench, ablation, metric, n=beside, seed=seed, limit=n_controls, counted=counted),
         sources=tuple(source for trial in _measurable(bench, ablation) for source in _sources(trial, ablation)),
         notes=tuple(filter(None, (trial.why_not(ablation) for trial in bench.trials))),
         seed=seed,
@@ -145,7 +153,7 @@ def effect_of(
 
 
 def effects_on(trial: Trial, harms: Harms, column: int, *, seed: int) -> tuple[OutcomeEffect, ...]:
-    """The effect of ablation number `column` on every outcome of the trial."""
+    """The effect of ablation number `column` on every outcome of the trial, on all its measured sequences."""
     harm = harms.harm[:, column]
     return tuple(
         OutcomeEffect(
@@ -155,11 +163,35 @@ def effects_on(trial: Trial, harms: Harms, column: int, *, seed: int) -> tuple[O
             harm=bootstrap_mean(harm[:, row], seed=seed),
             p=sign_flip_p(harm[:, row], seed=seed),
             scale=trial.scales[row],
+            share_interval=share_of(harm[:, row], harms.clean[:, row], trial.unigram_of(outcome), seed=seed),
             unit=outcome.unit,
             lower_is_better=outcome.lower_is_better,
         )
         for row, outcome in enumerate(trial.outcomes)
     )
+
+
+def share_of(
+    harm: Float[Tensor, " sequence"],
+    clean: Float[Tensor, " sequence"],
+    unigram: Float[Tensor, " sequence"] | None,
+    *,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Interval | None:
+    """The harm as a share of what the intact model gains over token frequencies: a ratio of means, all by sequence.
+
+    None without a unigram, and where the gain is not surely (by its interval) above a small floor: then nothing is
+    shared.
+    """
+    if unigram is None:
+        return None
+    gain = unigram - clean
+    n_resamples = max(2000, math.ceil(20 / (1 - level)))
+    if bootstrap_mean(gain, n_resamples, seed, level).low <= LEAST_GAP:
+        return None
+    found = bootstrap_ratios(harm[:, None], gain[:, None], n_resamples, seed, level)[0]
+    return found if math.isfinite(found.low) and math.isfinite(found.high) else None
 
 
 def _measurable(bench: Bench, ablation: Ablation) -> list[Trial]:
@@ -168,11 +200,14 @@ def _measurable(bench: Bench, ablation: Ablation) -> list[Trial]:
 
 
 def _require_measurable(bench: Bench, ablation: Ablation, metric: str) -> None:
+    require_whole([ablation])
     trial, _ = bench.trial_of(metric)
     why = trial.why_not(ablation)
     if why is not None:
         others = [each.name for trial in _measurable(bench, ablation) for each in trial.outcomes]
-        advice = f"Ask for a metric that can: {', '.join(others)}." if others else "Ask for more sequences or positions."
+        advice = (
+            f"Ask for a metric that can: {', '.join(others)}." if others else "Ask for more sequences or positions."
+        )
         raise InputError(f"{metric} cannot be measured with {ablation} ablated. {why} {advice}")
 
 
@@ -199,14 +234,22 @@ class _Known:
     decision: Decision
 
     def effects(self, seed: int) -> Iterator[OutcomeEffect]:
-        """The effects on the trial's outcomes; that on the metric with the interval and the p that allow for looking.
+        """The effects on the trial's outcomes, with intervals and p that allow for looking.
 
-        An interval of a fixed number of sequences would be too narrow after a stop that the numbers themselves chose.
+        Those of a fixed number of sequences would be too narrow after a stop that the numbers themselves chose. That
+        holds for the metric, whose interval is the decision's, and for every outcome that goes along with it.
         """
-        found, last = effects_on(self.trial, self.harms, 0, seed=seed), self.decision.last
-        for row, each in enumerate(found):
-            p = min(1.0, each.p * self.decision.alpha / last.spent)
-            yield replace(each, harm=last.interval, p=p) if row == self.row else each
+        last = self.decision.last
+        part, level = self.trial.rows(0, last.n), 1 - last.spent
+        for row, each in enumerate(effects_on(part, self.harms, 0, seed=seed)):
+            harm, clean = self.harms.harm[:, 0, row], self.harms.clean[:, row]
+            unigram = part.unigram_of(part.outcomes[row])
+            yield replace(
+                each,
+                harm=last.interval if row == self.row else studentized(harm, level=level, seed=seed),
+                p=min(1.0, each.p * self.decision.alpha / last.spent),
+                share_interval=share_of(harm, clean, unigram, seed=seed, level=level),
+            )
 
 
 def _until(bench: Bench, ablation: Ablation, metric: str, bound: float, seed: int) -> _Known:
@@ -234,28 +277,34 @@ def _control(
     bench: Bench,
     ablation: Ablation,
     metric: str,
-    observed: float,
     *,
+    n: int | None,
     seed: int,
     limit: int,
     counted: Counted | None,
 ) -> Control:
-    """Ablate matched sets in the same way and hold the observed harm against theirs."""
+    """Ablate matched sets in the same way, and hold the set's harm against theirs on the first n sequences, or all."""
     fitted = bool(ablation.takes(Intervention.OPTIMAL))
     matched = matched_places(
         ablation.places, bench.gpt.config, limit=min(limit, _FITTED) if fitted else limit, seed=seed
     )
-    harm = torch.empty(0, dtype=torch.float64)
+    harm, own, p, n_tried = torch.empty(0, dtype=torch.float64), None, None, None
     if matched.sets:
         trial, row = bench.trial_of(metric)
-        sets = [replace(ablation, places=places) for places in matched.sets]
-        harm = bench.harms(trial, sets, counted, outcomes=[trial.outcomes[row]]).harm[:, :, 0].mean(0)
+        sets = [ablation, *(replace(ablation, places=places) for places in matched.sets)]
+        n_tried = min(n or len(trial.measured), len(trial.measured))
+        tried = bench.harms(trial, sets, counted, outcomes=[trial.outcomes[row]], rows=(0, n_tried))
+        means = tried.harm[:, :, 0].mean(0)
+        own, harm = float(means[0]), means[1:]
+        p = control_p(own, harm)
     return Control(
         harm=harm,
         shared=torch.tensor(matched.shared, dtype=torch.int64),
         n_possible=matched.n_possible,
-        p=control_p(observed, harm) if matched.sets else None,
+        p=p,
         note=matched.note,
+        n=n_tried,
+        own=own,
     )
 
 
@@ -268,10 +317,13 @@ def _sources(trial: Trial, ablation: Ablation) -> Sequence[str]:
         (Intervention.MEAN_OF_PAST in kinds, f"means over the past of each sequence itself ({trial.kind})"),
         (Intervention.RESAMPLE in kinds, f"donors drawn from {trial.source}"),
         (Intervention.COUNTERFACTUAL in kinds, f"the twin of each sequence: {trial.twins}"),
-        (Intervention.OPTIMAL in kinds, f"constants fitted for the {trial.outcomes[0].meaning} on {trial.source}"),
+        (Intervention.OPTIMAL in kinds, f"constants fitted for the {trial.fitting.meaning} on {trial.source}"),
     ]
     return [words for is_used, words in found if is_used]
 
+
+BESIDE = 64
+"""Sequences of matched sets and of step 0, at most, where the harm itself chooses how many it takes."""
 
 _REFERENCES = 64
 """Sequences that replacements are taken from, at most: more would make a longer measurement no surer."""

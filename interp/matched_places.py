@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from interp.controls import MatchedSets, matched_head_sets
-from interp.places import Place, PlaceKind
+from interp.controls import matched_assignments
+from interp.places import Intervention, Place, PlaceKind
 from model.config import GPTConfig
 from model.errors import InputError
 
@@ -18,7 +19,7 @@ class MatchedPlaces:
     sets: tuple[tuple[Place, ...], ...]
 
     shared: tuple[int, ...]
-    """How many components each set shares with the ablated one."""
+    """How many components each set shares with the ablated one, whatever is put there."""
 
     n_possible: int
     """How many such sets exist."""
@@ -28,43 +29,62 @@ class MatchedPlaces:
 
 
 def matched_places(places: Sequence[Place], config: GPTConfig, *, limit: int, seed: int) -> MatchedPlaces:
-    """At most `limit` sets with as many heads (or memories) in each layer as `places`: all, where so few exist."""
+    """At most `limit` sets with as many heads (or memories) in each layer as `places`: all, where so few exist.
+
+    Each has as many under each intervention as well; with two of them in a layer, the same heads the other way round
+    are another set.
+    """
     if limit < 0:
         raise InputError(f"n_controls={limit} is no number of matched sets; give 0 for no control, or more.")
     if limit == 0:
         return _none("no control: none was asked for (n_controls=0)")
     kinds = {place.kind for place in places}
     if kinds == {PlaceKind.HEAD}:
-        return _matched(places, config.n_layers, config.n_heads, "heads", limit, seed)
+        return _matched(places, config.n_heads, "heads", limit, seed)
     if kinds == {PlaceKind.MEMORY}:
-        return _matched(places, config.n_layers, config.ffn_width, "memories", limit, seed)
+        return _matched(places, config.ffn_width, "memories", limit, seed)
     if kinds & {PlaceKind.ATTENTION, PlaceKind.FFN}:
         return _none("no control: a whole sublayer has no equal in its layer")
     return _none("no control: a set of heads and memories has no match")
 
 
-def _matched(
-    places: Sequence[Place], n_layers: int, n_components: int, noun: str, limit: int, seed: int
-) -> MatchedPlaces:
-    ordered = sorted(places, key=lambda place: place.layer)
-    ablated = {(place.layer, place.index) for place in places if place.index is not None}
-    found = matched_head_sets(sorted(ablated), n_layers, n_components, limit=limit, seed=seed)
+def _matched(places: Sequence[Place], n_components: int, noun: str, limit: int, seed: int) -> MatchedPlaces:
+    """Sets in which other components take these roles: layer by layer, and intervention by intervention."""
+    roles: dict[int, dict[Intervention | None, list[Place]]] = {}
+    for place in sorted(places, key=lambda place: (place.layer, str(place.intervention), _index(place))):
+        roles.setdefault(place.layer, {}).setdefault(place.intervention, []).append(place)
+    claimed = {layer: [[_index(place) for place in role] for role in each.values()] for layer, each in roles.items()}
+    assigned, n_possible = matched_assignments(claimed, n_components, limit=limit, seed=seed)
+    patterns = [role[0] for each in roles.values() for role in each.values()]
+    sets = tuple(
+        tuple(
+            replace(pattern, index=index)
+            for pattern, indexes in zip(patterns, itertools.chain(*each), strict=True)
+            for index in indexes
+        )
+        for each in assigned
+    )
+    ablated = {place.label for place in places}
+    is_mixed = any(len(each) > 1 for each in roles.values())
     return MatchedPlaces(
-        sets=tuple(
-            tuple(replace(place, index=index) for place, (_, index) in zip(ordered, each, strict=True))
-            for each in found
-        ),
-        shared=tuple(len(ablated & set(each)) for each in found),
-        n_possible=found.n_possible,
-        note=_note(found, noun),
+        sets=sets,
+        shared=tuple(sum(place.label in ablated for place in each) for each in sets),
+        n_possible=n_possible,
+        note=_note(len(sets), n_possible, f"{noun} of each intervention" if is_mixed else noun),
     )
 
 
-def _note(found: MatchedSets, noun: str) -> str:
-    if not len(found):
-        return f"no control: no other set has as many {noun} in each layer"
-    which = f"all {len(found)}" if found.enumerated else f"{len(found)} random ones of the {found.n_possible:,}"
-    return f"{which} other sets with as many {noun} in each layer"
+def _index(place: Place) -> int:
+    if place.index is None:
+        raise RuntimeError("heads and memories have a number")
+    return place.index
+
+
+def _note(n: int, n_possible: int, what: str) -> str:
+    if not n:
+        return f"no control: no other set has as many {what} in each layer"
+    which = f"all {n}" if n == n_possible else f"{n} random ones of the {n_possible:,}"
+    return f"{which} other sets with as many {what} in each layer"
 
 
 def _none(note: str) -> MatchedPlaces:

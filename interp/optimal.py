@@ -11,11 +11,15 @@ ablations are separate problems side by side on the batch axis: one backward pas
 At stated steps all fitting sequences are run, and of zero, the mean and what stood at those steps the best is kept.
 So a constant is the best that was met, not surely the best there is: `Optima.slope_left` says how far the loss had
 flattened there.
+
+It is fitted for places that are wholly replaced, everywhere, in a model that runs on as it does. With a gate it stays
+the constant of the whole dose, not the best beside what is left. At some positions only, or with later patterns held,
+it may cost more than the mean even where it was fitted: `require_whole` refuses that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -23,7 +27,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.ablation_plan import ablation_of
+from interp.ablation_plan import Ablation, Frozen, ablation_of
+from interp.harm import Counted
+from interp.loss_gradients import loss_weights
 from interp.optimal_problems import Problems, Spread, intact_loss, measured_spread
 from interp.outcomes import TEXT, Outcome
 from interp.places import Intervention, Place, Places, resolve_places
@@ -33,9 +39,6 @@ from model.errors import InputError
 
 if TYPE_CHECKING:
     from model.gpt import GPT
-
-Counted = Callable[[int, int], None]
-"""Called as counted(steps done, steps in all); may raise to stop the work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,11 +163,12 @@ def fit_optimal(
             free numbers would know them.
         ablations: sets of places, each replaced together, such as ["L0H1", "L1H3,L1.ffn"]. Whatever intervention they
             name, constants are fitted.
-        outcome: a mean of next-token losses over some targets (`interp.outcomes`).
+        outcome: a mean of next-token losses over some targets (`interp.outcomes`), none with a negative weight: what is
+            good for a difference may be bad for every loss in it.
         source: what the tokens are, in words.
         fitting: how long and how fast.
         memory: bytes that passes may take beside the model and the constants.
-        counted: called after every step of every stack.
+        counted: called as counted(steps done, steps in all) after every step of every stack.
 
     The same seed gives the same constants, up to rounding however many fit into the memory at a time.
     """
@@ -177,6 +181,11 @@ def fit_optimal(
         )
     if not ablations or tokens.ndim != 2 or not len(tokens):
         raise InputError("fit_optimal needs tokens [sequence, pos] and at least one ablation, such as L0H1.")
+    if bool((loss_weights(outcome, tokens) < 0).any()):
+        raise InputError(
+            f"{outcome.name} gains where some losses rise, so constants fitted for it would ruin those; fit them for a "
+            "mean of losses, such as text_loss."
+        )
     resolved = [_optimal(resolve_places(each, gpt.config, Intervention.OPTIMAL)) for each in ablations]
     spread = measured_spread(gpt, tokens, resolved, source=source)
     clean = intact_loss(gpt, tokens, outcome, memory=memory)
@@ -213,6 +222,18 @@ def fit_optimal(
         curve=torch.stack([each.losses[2:] for each in done]),
         slope=torch.stack([each.slope for each in done]),
     )
+
+
+def require_whole(ablations: Iterable[Ablation]) -> None:
+    """Refuse optimal constants where something else is replaced than what they are fitted for."""
+    for each in ablations:
+        fitted = each.takes(Intervention.OPTIMAL)
+        if fitted and (each.frozen is not Frozen.NOTHING or each.positions is not None):
+            instead = str(replace(fitted[0], intervention=Intervention.MEAN))
+            raise InputError(
+                f"{each} asks for a constant that was fitted for something else: for all positions, and for later "
+                f"layers that run on; leave that out, or use {instead}."
+            )
 
 
 def _optimal(places: Sequence[Place]) -> tuple[Place, ...]:

@@ -47,9 +47,10 @@ if TYPE_CHECKING:
     from model.gpt import GPT
 
 __all__ = [
-    "COPY_OUTCOMES", "NEW_TOKEN", "OUTCOMES", "TEXT", "TEXT_OUTCOMES", "Measure", "Outcome", "UserMeasure",
+    "COPY_OUTCOMES", "LEAST_GAP", "NEW_TOKEN", "OUTCOMES", "TEXT", "TEXT_OUTCOMES", "Measure", "Outcome", "UserMeasure",
     "copy_outcome", "copy_targets", "every_target", "first_copy_outcome", "first_copy_targets", "fitting_batch",
-    "get_outcome", "mean_over", "new_token_targets", "share_of_scale", "token_losses", "unigram_loss", "user_outcome",
+    "get_outcome", "mean_over", "new_token_targets", "share_of_scale", "token_losses", "unigram_loss", "unigram_losses",
+    "unigram_surprise", "user_outcome",
 ]  # fmt: skip
 
 Logits = Float[Tensor, "batch pos d_vocab"]
@@ -265,12 +266,23 @@ def unigram_loss(
     Frequencies are those of the targets of `reference` (other sequences), with one added to each count. Outcomes that
     are no losses have no such scale (`Outcome.has_unigram`).
     """
+    return float(unigram_losses(tokens, unigram_surprise(reference, d_vocab=d_vocab), outcome=outcome).mean())
+
+
+def unigram_surprise(reference: Int[Tensor, "reference_row pos"], *, d_vocab: int) -> Float[Tensor, " d_vocab"]:
+    """The loss of predicting each token from the frequencies of targets of `reference`, one added to each count."""
+    counts = torch.bincount(reference[:, 1:].flatten().cpu(), minlength=d_vocab).double() + 1
+    return -(counts / counts.sum()).log()
+
+
+def unigram_losses(
+    tokens: Tokens, surprise: Float[Tensor, " token"], *, outcome: Outcome = TEXT
+) -> Float[Tensor, " batch"]:
+    """The outcome of each sequence for a model that loses `surprise` at each token, whatever came before it."""
     if not outcome.has_unigram:
         raise InputError(f"{outcome.name} is no loss, so token frequencies are no scale for it; take its effect alone.")
-    counts = torch.bincount(reference[:, 1:].flatten().cpu(), minlength=d_vocab).double() + 1
-    surprise = -(counts / counts.sum()).log()
     tokens = tokens.cpu()
-    return float(outcome.of_values(surprise[tokens[:, 1:]], tokens).mean())
+    return outcome.of_values(surprise[tokens[:, 1:]], tokens)
 
 
 def share_of_scale(effect: float, clean: float, scale: float) -> float | None:
@@ -282,10 +294,10 @@ def share_of_scale(effect: float, clean: float, scale: float) -> float | None:
     True
     """
     gap = scale - clean
-    return effect / gap if gap > _LEAST_GAP and math.isfinite(gap) else None
+    return effect / gap if gap > LEAST_GAP and math.isfinite(gap) else None
 
 
-_LEAST_GAP = 0.05
+LEAST_GAP = 0.05
 """Nats; a smaller advantage over the unigram is no scale to measure on."""
 
 _LOGITS = 2**27

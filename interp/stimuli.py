@@ -102,10 +102,11 @@ def copy_start(n_pos: int, period: int) -> int:
     >>> copy_start(41, period=20)
     1
     """
-    start = n_pos % period
-    if start > 1 or n_pos < 2 * period:
+    start = n_pos % period if period > 1 else -1
+    if start not in (0, 1) or n_pos < 2 * period:
         raise InputError(
-            f"{n_pos} positions are not whole copies of {period} tokens, with or without a BOS before them."
+            f"{n_pos} positions are not whole copies of {period} tokens, with or without a BOS before them. Make them "
+            "with repeated_tokens and pass its period, at least 2."
         )
     return start
 

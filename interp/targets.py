@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.stimuli import copy_start
 from model.errors import InputError
 
 Tokens = Int[Tensor, "batch pos"]
@@ -68,7 +69,7 @@ def first_copy_targets(tokens: Tokens, *, period: int) -> Mask:
     >>> first_copy_targets(torch.tensor([[0, 5, 6, 5, 6]]), period=2).tolist()
     [[True, True, False, False]]
     """
-    start = _segment_start(tokens, period)
+    start = copy_start(tokens.shape[1], period)
     return _target_range(tokens, start, start + period)
 
 
@@ -78,7 +79,7 @@ def copy_targets(tokens: Tokens, *, period: int) -> Mask:
     >>> copy_targets(torch.tensor([[0, 5, 6, 5, 6]]), period=2).tolist()
     [[False, False, False, True]]
     """
-    start = _segment_start(tokens, period)
+    start = copy_start(tokens.shape[1], period)
     return _target_range(tokens, start + period + 1, tokens.shape[1])
 
 
@@ -90,7 +91,7 @@ def copy_distractors(tokens: Tokens, *, period: int) -> Targets:
     >>> copy_distractors(torch.tensor([[0, 5, 6, 7, 8, 5, 6, 7, 8]]), period=4).tolist()
     [[7, 8, 5, 6, 7, 8, 5, 6]]
     """
-    start = _segment_start(tokens, period)
+    start = copy_start(tokens.shape[1], period)
     position = torch.arange(1, tokens.shape[1], device=tokens.device)
     return tokens[:, start + (position - start + period // 2) % period]
 
@@ -115,17 +116,6 @@ def late_minus_early(tokens: Tokens) -> Weights:
 
 
 _FEWEST = 10
-
-
-def _segment_start(tokens: Tokens, period: int) -> int:
-    """Where the first copy starts: 1 after a BOS, else 0."""
-    start = tokens.shape[1] % period if period > 1 else -1
-    if start not in (0, 1) or tokens.shape[1] < 2 * period:
-        raise InputError(
-            f"{tokens.shape[1]} positions are not a segment of {period} tokens repeated, with or without a BOS. "
-            "Make them with interp.stimuli.repeated_tokens and pass its period, at least 2."
-        )
-    return start
 
 
 def _target_range(tokens: Tokens, start: int, stop: int) -> Mask:

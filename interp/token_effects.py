@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.ablation import Ablation, ablated, ablation_of, mean_activations
-from interp.optimal import fit_optimal
+from interp.optimal import fit_optimal, require_whole
 from interp.outcomes import token_losses
 from interp.places import Intervention, Places
 from interp.requirements import require_deterministic, require_next_token
@@ -73,6 +73,7 @@ def token_effects(
     require_next_token(lab.gpt)
     require_deterministic(lab.gpt)
     ablation = ablation_of(places, lab.config, intervention)
+    require_whole([ablation])
     supplies = _supplies(lab, tokens, ablation, n_reference)
     clean = lab.gpt(tokens)
     losses, chances = _ablated(lab, tokens, ablation, supplies)

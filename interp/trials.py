@@ -17,13 +17,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.ablation import Ablation, Means, ablation_of, mean_activations
 from interp.donors import LEAST_DONORS
 from interp.harm import Counted, Harms, measure_harms
-from interp.optimal import fit_optimal
+from interp.optimal import fit_optimal, require_whole
 from interp.outcomes import (
     COPY_OUTCOMES,
     NEW_TOKEN,
@@ -33,7 +33,8 @@ from interp.outcomes import (
     copy_outcome,
     first_copy_outcome,
     get_outcome,
-    unigram_loss,
+    unigram_losses,
+    unigram_surprise,
 )
 from interp.periods import deciding_period
 from interp.places import Intervention, Place, Places
@@ -61,8 +62,11 @@ class Trial:
     outcomes: tuple[Outcome, ...]
     """What is measured on them."""
 
-    scales: tuple[float | None, ...]
-    """For each outcome, what a model has that knows token frequencies only, in nats; None where that is no scale."""
+    surprise: Float[Tensor, " token"]
+    """What a model that knows token frequencies only loses at each token, in nats."""
+
+    fitting: Outcome
+    """The loss that optimal constants are fitted for, whatever is measured with them."""
 
     measured: Tokens
     reference: Int[Tensor, "reference_sequence pos"]
@@ -114,6 +118,16 @@ class Trial:
         twins = None if self.corrupted is None else self.corrupted[start:stop]
         return replace(self, measured=self.measured[start:stop], corrupted=twins)
 
+    def unigram_of(self, outcome: Outcome) -> Float[Tensor, " sequence"] | None:
+        """What a model that knows token frequencies only has on each measured sequence; None where that is no scale."""
+        return unigram_losses(self.measured, self.surprise, outcome=outcome) if outcome.has_unigram else None
+
+    @cached_property
+    def scales(self) -> tuple[float | None, ...]:
+        """For each outcome, the mean of that over the measured sequences, in nats."""
+        each = map(self.unigram_of, self.outcomes)
+        return tuple(None if values is None else float(values.mean()) for values in each)
+
     def scale_of(self, name: str) -> float:
         """What a model that knows token frequencies only has on the outcome called `name`, in nats."""
         scale = next(scale for outcome, scale in zip(self.outcomes, self.scales, strict=True) if outcome.name == name)
@@ -145,8 +159,14 @@ class Bench:
     def of(
         cls, lab: Lab, trials: tuple[Trial, ...], ablations: Places | Ablation | Sequence[Ablation], *, seed: int = 0
     ) -> Bench:
-        """The bench for `ablations`, or for others in the same layers; `seed` draws the donors of each sequence."""
+        """The bench for `ablations`, or for others in the same layers; `seed` draws the donors of each sequence.
+
+        Raises:
+            InputError: a place that the model does not have, or an optimal constant that something else is asked of
+                than it is fitted for (`interp.optimal.require_whole`).
+        """
         made = _each(ablations, lab.config)
+        require_whole(made)
         supplies = tuple(trial.supplies_of(lab.gpt, made, seed=seed) for trial in trials)
         return cls(checkpoint=f"{lab.name}@{lab.step}", gpt=lab.gpt, trials=trials, supplies=supplies)
 
@@ -163,7 +183,7 @@ class Bench:
         """Run the ablations on the measured sequences of one of the trials; of its outcomes, only those given.
 
         Of the sequences only `rows`, start and stop, where they are given. Constants that an ablation takes are fitted
-        here, on the reference sequences and for the trial's first outcome.
+        here, on the reference sequences and for the loss that the trial fits for; at any gate those of the whole dose.
         """
         made = [ablation_of(each, self.gpt.config) for each in ablations]
         supplies = self._fitted(trial, made)
@@ -200,8 +220,9 @@ class Bench:
         asking = [each for each in ablations if each.takes(Intervention.OPTIMAL)]
         if not asking or supplies.optimal is not None:
             return supplies
+        require_whole(asking)
         sets = list(dict.fromkeys(tuple(each.takes(Intervention.OPTIMAL)) for each in asking))
-        fitted = fit_optimal(self.gpt, trial.reference, sets, trial.outcomes[0], source=trial.source)
+        fitted = fit_optimal(self.gpt, trial.reference, sets, trial.fitting, source=trial.source)
         return replace(supplies, optimal=fitted)
 
 
@@ -246,7 +267,8 @@ class CopyTask:
         return Trial(
             kind=f"random tokens repeated after {self.period}",
             outcomes=outcomes,
-            scales=tuple(ignorance if outcome.has_unigram else None for outcome in outcomes),
+            surprise=torch.full((int(self.ids.max()) + 1,), ignorance, dtype=torch.float64),
+            fitting=copy_outcome(self.period),
             measured=measured,
             reference=self._draw(2),
             corrupted=other_first_copy(measured, self.period, self.ids, seed=3 * self.seed + 1),
@@ -283,14 +305,12 @@ def text_trial(lab: Lab, *, n_sequences: int, seed: int, more: Sequence[str] = (
     reference, measured = rows[order[:half][:n_sequences]], rows[order[half:][:n_sequences]]
     kind = held_out_kind(lab)
     asked = (TEXT, NEW_TOKEN, *_others(more, (TEXT, NEW_TOKEN)))
-    scales = tuple(
-        unigram_loss(measured, reference, d_vocab=lab.config.d_vocab, outcome=each) if each.has_unigram else None
-        for each in asked
-    )
+    outcomes = tuple(replace(each, meaning=each.meaning.replace(HELD_OUT_TEXT, kind)) for each in asked)
     return Trial(
         kind=kind,
-        outcomes=tuple(replace(each, meaning=each.meaning.replace(HELD_OUT_TEXT, kind)) for each in asked),
-        scales=scales,
+        outcomes=outcomes,
+        surprise=unigram_surprise(reference, d_vocab=lab.config.d_vocab),
+        fitting=outcomes[0],
         measured=measured,
         reference=reference,
         twins=f"nothing says which tokens of {kind} to change, so it has no corrupted twins",

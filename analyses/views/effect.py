@@ -47,6 +47,8 @@ def effect_table(effect: AblationEffect) -> pd.DataFrame:
             "low": outcome.harm.low,
             "high": outcome.harm.high,
             "share": outcome.share,
+            "share low": None if outcome.share_interval is None else outcome.share_interval.low,
+            "share high": None if outcome.share_interval is None else outcome.share_interval.high,
             "p": outcome.p,
             "n": outcome.harm.n,
             "step 0": None if start is None else start.harm.mean,
@@ -57,7 +59,7 @@ def effect_table(effect: AblationEffect) -> pd.DataFrame:
 
 
 def _outcomes(effect: AblationEffect) -> pd.DataFrame:
-    rows = effect_table(effect).drop(columns=["clean", "ablated", "share", "step 0"])
+    rows = effect_table(effect).drop(columns=["clean", "ablated", "share", "share low", "share high", "step 0"])
     return rows.loc[rows["unit"] == effect.effect.unit, :]
 
 

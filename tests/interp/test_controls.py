@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import doctest
 import itertools
 
 import pytest
 import torch
 
+from interp import controls
 from interp.controls import control_p, matched_head_sets
 from model.errors import InputError
 
@@ -46,6 +48,24 @@ def test_the_control_p_of_a_set_chosen_at_random_is_valid() -> None:
     ])  # fmt: skip
     for level in (0.05, 0.1, 0.2, 0.5):
         assert float((p <= level).double().mean()) <= level + 1e-9
+
+
+def test_sets_that_cost_the_same_tie_however_their_numbers_are_summed() -> None:
+    """Shares of right predictions: the same 64 numbers in another order have a mean that differs in the last bit."""
+    generator = torch.Generator().manual_seed(0)
+    for sign in (1, -1):
+        for _ in range(50):
+            harm = sign * torch.randint(0, 8, (64,), generator=generator).double() / 30
+            others = torch.stack([harm[torch.randperm(64, generator=generator)] for _ in range(19)], dim=1)
+            assert control_p(float(harm.mean()), others.mean(0)) == 1.0
+            assert control_p(float(harm.contiguous().mean()), others.mean(0).tolist()) == 1.0
+
+
+def test_a_tie_is_as_near_as_rounding_and_no_nearer() -> None:
+    assert control_p(1.0, [1 - 1e-6]) == 0.5
+    assert control_p(1e-3, [1e-3 - 1e-8]) == 0.5
+    assert control_p(1e6, [1e6 * (1 - 1e-12)]) == 1.0
+    assert doctest.testmod(controls).failed == 0
 
 
 @pytest.mark.parametrize("limit", [9, 39])

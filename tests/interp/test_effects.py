@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from interp import wording
+from interp.controls import control_p
 from interp.effects import AblationEffect, Control, OutcomeEffect, ablate
 from interp.matched_places import matched_places
 from interp.places import Intervention, parse_places, print_places
@@ -36,7 +38,12 @@ def induction(lab: Lab) -> AblationEffect:
 
 def outcome(mean: float, low: float, high: float, *, clean: float = 1.0, scale: float = 5.0) -> OutcomeEffect:
     interval = Interval(mean=mean, low=low, high=high, n=64, level=0.95, method="percentile")
-    return OutcomeEffect(name="copy_loss", meaning="loss on X", clean=clean, harm=interval, p=0.01, scale=scale)
+    gain, shared = scale - clean, None
+    if gain > 0:
+        shared = replace(interval, mean=mean / gain, low=low / gain, high=high / gain)
+    return OutcomeEffect(
+        name="copy_loss", meaning="loss on X", clean=clean, harm=interval, p=0.01, scale=scale, share_interval=shared
+    )
 
 
 def control(*harms: float, p: float | None) -> Control:
@@ -116,6 +123,45 @@ def test_matched_sets_keep_layers_and_interventions_and_share_what_they_say():
     assert "L0H2:mean,L1H0:zero" not in map(print_places, matched.sets)
 
 
+@pytest.mark.parametrize("text", ["L1H1:zero,L1H3:mean", "L1H3:zero,L1H1:mean"])
+def test_where_heads_of_a_layer_have_different_interventions_a_set_says_which_gets_which(text: str):
+    """Zero may stand on either of two heads: 4 * 3 assignments, of which one is claimed."""
+    places = parse_places(text)
+    matched = matched_places(places, CONFIG, limit=100, seed=0)
+    sets = [tuple(sorted((place.intervention, place.index) for place in each)) for each in matched.sets]
+    assert len(set(sets)) == len(sets) == matched.n_possible == 11
+    own = tuple(sorted((place.intervention, place.index) for place in places))
+    swapped = tuple(sorted((how, index) for (how, _), (_, index) in zip(own, reversed(own), strict=True)))
+    assert own not in sets
+    assert swapped in sets
+    assert matched.shared[sets.index(swapped)] == 2
+    assert matched.note == "all 11 other sets with as many heads of each intervention in each layer"
+
+
+def test_every_assignment_is_drawn_as_often_as_any_other():
+    found = [
+        [(place.intervention, place.index) for place in each]
+        for seed in range(600)
+        for each in matched_places(parse_places("L1H3:zero,L1H1:mean"), CONFIG, limit=2, seed=seed).sets
+    ]
+    zeroed = [next(index for how, index in each if how is Intervention.ZERO) for each in found]
+    counts = torch.bincount(torch.tensor(zeroed), minlength=4) / len(zeroed)
+    expected = torch.tensor([3, 3, 3, 2]) / 11  # the claimed one is left out
+    torch.testing.assert_close(counts, expected, atol=0.04, rtol=0)
+
+
+def test_the_p_of_an_assignment_chosen_at_random_is_valid():
+    """Harm depends on which head is zeroed: whichever of 12 assignments is claimed, each p is as likely as another."""
+    harm = {Intervention.ZERO: 1.0, Intervention.MEAN: 0.1}
+    ps = []
+    for zero, mean in itertools.permutations(range(4), 2):
+        claimed = parse_places(f"L1H{zero}:zero,L1H{mean}:mean")
+        sets = [claimed, *matched_places(claimed, CONFIG, limit=100, seed=0).sets]
+        costs = [sum(harm[place.intervention] * place.index for place in each) for each in sets]  # type: ignore
+        ps.append(control_p(costs[0], costs[1:]))
+    assert sorted(ps) == pytest.approx([rank / 12 for rank in range(1, 13)])
+
+
 def test_memories_are_matched_with_memories():
     matched = matched_places(parse_places("L1M3:zero,L1M4:zero"), CONFIG, limit=20, seed=0)
     assert len(matched.sets) == 20
@@ -174,16 +220,19 @@ def test_opposite_harms_never_read_the_same():
 def test_a_harm_is_said_with_interval_ends_and_share():
     assert harm_phrase(outcome(0.61, 0.55, 0.66), floor=0.05) == (
         "the loss on X rises by 0.61 nats [0.55, 0.66], from 1.00 to 1.61 "
-        "(15% of the model's advantage over token frequencies)"
+        "(15% [14%, 16%] of the model's advantage over token frequencies)"
     )
     assert harm_phrase(outcome(-0.5, -0.6, -0.4, clean=6.0), floor=0.05) == (
         "the loss on X falls by 0.50 nats [0.40, 0.60], from 6.00 to 5.50"
+    )
+    assert harm_phrase(outcome(-0.5, -0.6, -0.4), floor=0.05).endswith(
+        " (12% [10%, 15%] of the model's advantage over token frequencies)"
     )
 
 
 def test_a_share_above_the_whole_is_said_in_words_and_zero_has_no_sign():
     assert harm_phrase(outcome(8.0, 7.0, 9.0), floor=0.05).endswith(
-        "(more than the model's whole advantage over token frequencies)"
+        "(more than the model's whole advantage over token frequencies: 200% [175%, 225%])"
     )
     assert "0.00 nats [0.00, 0.00]" in harm_phrase(outcome(-0.001, -0.002, 0.001), floor=0.05)
     assert doctest.testmod(wording).failed == 0

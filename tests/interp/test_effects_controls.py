@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from interp.ablation import Ablation, Frozen, ablation_of
-from interp.effects import AblationEffect, ablate, benches_for, effect_of
+from interp.effects import AblationEffect, ablate, benches_for, effect_of, effects_on, share_of
+from interp.optimal import Fitting, fit_optimal
 from interp.outcomes import user_outcome
-from interp.trials import Bench
+from interp.stats import bootstrap_ratios
+from interp.token_effects import token_effects
+from interp.trials import Bench, Trial
 from interp.wording import effect_sentences
 from model.errors import InputError
 from model.lab import Lab
+from tests.conftest import make_gpt_with
 from tests.planted_run import planted_lab
 
 
@@ -32,6 +37,11 @@ def alone(lab: Lab, places: str | Ablation, metric: str = "copy_loss", **asked: 
     return effect_of(bench, ablation, metric=metric, **{"seed": 0, "n_controls": 0, **asked})
 
 
+def trial_in(bench: Bench) -> Trial:
+    """The copying task of a bench."""
+    return bench.trials[0]
+
+
 def test_matched_sets_carry_gate_positions_and_held_patterns(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     ablation = ablation_of("L0H1", lab.config, gate=0.25, positions=(3, 4, 5), frozen=Frozen.PATTERNS)
     asked: list[Sequence[Ablation]] = []
@@ -44,7 +54,7 @@ def test_matched_sets_carry_gate_positions_and_held_patterns(lab: Lab, monkeypat
     monkeypatch.setattr(Bench, "harms", seen)
     effect = alone(lab, ablation, n_controls=9)
     (sets,) = [each for each in asked if len(each) > 1]
-    assert [each.places[0].label for each in sets] == ["L0H0", "L0H2", "L0H3"]
+    assert [each.places[0].label for each in sets] == ["L0H1", "L0H0", "L0H2", "L0H3"]
     assert {(each.gate, each.positions, each.frozen) for each in sets} == {(0.25, (3, 4, 5), Frozen.PATTERNS)}
     assert effect.control.harm.tolist() == [0.0, 0.0, 0.0]
 
@@ -137,7 +147,7 @@ def test_an_outcome_of_ones_own_is_asked_for_like_any_other(lab: Lab) -> None:
     )
     ablation = ablation_of("L1H2:zero", lab.config)
     bench, _ = benches_for(lab, ablation, metric="copy_loss", n_sequences=8)
-    copying = replace(bench.trials[0], outcomes=(mine,), scales=(None,))
+    copying = replace(bench.trials[0], outcomes=(mine,))
     effect = effect_of(replace(bench, trials=(copying, bench.trials[1])), ablation, metric="top", seed=0, n_controls=3)
     assert effect.effect.unit == "logits"
     assert effect.harm.low > 5
@@ -155,7 +165,7 @@ def test_the_same_heads_cost_nothing_at_step_0_and_it_is_said(lab: Lab) -> None:
     assert ablate(at_zero, "L1H2:zero", n_sequences=4, n_controls=0).at_start("copy_loss") is None
 
 
-def test_a_large_harm_is_decided_at_the_first_look_and_everything_beside_it_has_as_many(lab: Lab) -> None:
+def test_a_large_harm_is_decided_at_the_first_look(lab: Lab) -> None:
     effect = alone(lab, "L1H2:zero", n=200, n_controls=3, until=0.05)
     assert effect.decision is not None
     assert (effect.decision.sides, effect.decision.most) == ((True, True), 200)
@@ -171,6 +181,127 @@ def test_a_large_harm_is_decided_at_the_first_look_and_everything_beside_it_has_
     )
     with pytest.raises(InputError, match="until=-1 is no bound"):
         alone(lab, "L1H2:zero", until=-1.0)
+
+
+def test_after_a_stop_every_outcome_of_those_sequences_allows_for_the_looks(lab: Lab) -> None:
+    ablation = ablation_of("L1H2:mean", lab.config)
+    bench, _ = benches_for(lab, ablation, metric="copy_loss", n_sequences=200)
+    effect = effect_of(bench, ablation, metric="copy_loss", seed=0, n_controls=0, until=0.05)
+    trial = bench.trials[0].rows(0, 16)
+    plain = effects_on(trial, bench.harms(trial_in(bench), [ablation], rows=(0, 16)), 0, seed=0)
+    assert effect.decision is not None
+    assert effect.decision.n == 16
+    spent = 0.05 * 16 / 200
+    for found, naive in zip(effect.outcomes, plain, strict=False):
+        assert found.name == naive.name
+        assert found.harm.level == pytest.approx(1 - spent)
+        assert found.p == pytest.approx(min(1.0, naive.p * 200 / 16))
+        assert naive.harm.mean == pytest.approx(found.harm.mean)
+    share, plainly = effect.effect.share_interval, plain[0].share_interval
+    assert share is not None
+    assert plainly is not None
+    assert share.level == pytest.approx(1 - spent)
+    assert share.low < plainly.low < plainly.high < share.high
+
+
+def test_after_a_stop_sets_and_step_0_are_tried_on_a_number_that_was_fixed_beforehand(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number that the claimed set's own noise chose would favour it: equal sets would be beaten too often."""
+    monkeypatch.setattr("interp.effects.BESIDE", 24)
+    ablation = ablation_of("L1H2:zero", lab.config)
+    bench, before = benches_for(lab, ablation, metric="copy_loss", n_sequences=100)
+    effect = effect_of(bench, ablation, metric="copy_loss", seed=0, n_controls=3, until=0.05, before=before)
+    assert effect.harm.n == 16
+    assert effect.control.n == 24
+    whole = bench.harms(bench.trials[0], [ablation], rows=(0, 24)).harm[:, 0, 0]
+    assert effect.control.own == pytest.approx(float(whole.mean()))
+    start = effect.at_start("copy_loss")
+    assert start is not None
+    assert start.harm.n == 24
+    said = next(line for line in effect_sentences(effect) if line.startswith("Control"))
+    assert said.endswith(f", on 24 sequences, fixed beforehand, where the ablated set costs {whole.mean():.2f} nats.")
+    plain = effect_of(bench, ablation, metric="copy_loss", seed=0, n_controls=3)
+    assert plain.control.n == plain.harm.n == 100
+    assert "beforehand" not in " ".join(effect_sentences(plain))
+
+
+def test_a_part_of_the_sequences_takes_its_own_twins(lab: Lab) -> None:
+    """With random weights, where no two twins cost the same."""
+    gpt = make_gpt_with(d_vocab=lab.config.d_vocab, n_ctx=lab.config.n_ctx)
+    ablation = ablation_of("L0.attn,L1.attn:counterfactual", gpt.config)
+    planted, _ = benches_for(lab, ablation_of("L1H2", lab.config), metric="copy_loss", n_sequences=12)
+    bench = replace(planted, gpt=gpt)
+    whole = bench.harms(trial_in(bench), [ablation]).harm[:, 0, 0]
+    assert float((whole[:4] - whole[5:9]).abs().min()) > 1e-3, "another's twin would show"
+    part = bench.harms(trial_in(bench), [ablation], rows=(5, 9)).harm[:, 0, 0]
+    torch.testing.assert_close(part, whole[5:9], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("metric", "fits"), [("copy_accuracy", "copy_loss"), ("icl_score", "text_loss")])
+def test_constants_are_fitted_on_the_reference_for_the_one_loss_of_their_kind(
+    metric: str, fits: str, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is asked, and whichever outcomes stand first."""
+    asked: list[tuple[Tensor, str]] = []
+
+    def spied(gpt: Any, tokens: Tensor, sets: Any, outcome: Any, **more: Any) -> Any:
+        asked.append((tokens, outcome.name))
+        quick = Fitting(n_steps=1, n_looks=1)
+        return fit_optimal(gpt, tokens, sets, outcome, fitting=quick, **more)
+
+    monkeypatch.setattr("interp.trials.fit_optimal", spied)
+    ablation = ablation_of("L1H2:optimal", lab.config)
+    bench, _ = benches_for(lab, ablation, metric=metric, n_sequences=8)
+    trial, row = bench.trial_of(metric)
+    alone = replace(trial, outcomes=(trial.outcomes[row],))
+    alone_bench = replace(bench, trials=(alone,), supplies=(bench.supplies[bench.trials.index(trial)],))
+    effect = effect_of(alone_bench, ablation, metric=metric, seed=0, n_controls=1)
+    assert {name for _, name in asked} == {fits}
+    assert all(torch.equal(tokens, trial.reference) for tokens, _ in asked)
+    assert effect.sources == (f"constants fitted for the {trial.fitting.meaning} on {trial.source}",)
+
+
+@pytest.mark.parametrize("where", [{"positions": (3, 4)}, {"frozen": Frozen.PATTERNS}])
+def test_an_optimal_constant_is_refused_where_it_was_fitted_for_something_else(where: Any, lab: Lab) -> None:
+    other = ablation_of("L1H2:optimal,L0H1:zero", lab.config, **where)
+    said = r"asks for a constant that was fitted for something else.*use L1H2:mean"
+    with pytest.raises(InputError, match=said):
+        Bench.of(lab, (), other)
+    with pytest.raises(InputError, match=said):
+        ablate(lab, other)
+    with pytest.raises(InputError, match=said):
+        token_effects(lab, "ab", other)
+    bench, _ = benches_for(lab, ablation_of("L1H2", lab.config), metric="copy_loss", n_sequences=4)
+    with pytest.raises(InputError, match=said):
+        bench.harms(trial_in(bench), [other])
+
+
+def test_the_share_has_an_interval_in_which_both_losses_vary_by_sequence(lab: Lab) -> None:
+    ablation = ablation_of("L0H1,L1H2:zero", lab.config)
+    bench, _ = benches_for(lab, ablation, metric="text_loss", n_sequences=12)
+    trial = bench.trials[1]
+    unigram = trial.unigram_of(trial.outcomes[0])
+    assert unigram is not None
+    assert unigram.shape == (12,)
+    assert float(unigram.std()) > 0
+    assert trial.scales[0] == pytest.approx(float(unigram.mean()))
+    found = bench.harms(trial, [ablation])
+    harm, gain = found.harm[:, 0, 0], unigram - found.clean[:, 0]
+    (effect, _) = effects_on(trial, found, 0, seed=0)
+    if float(gain.mean()) > 1:
+        assert effect.share_interval == bootstrap_ratios(harm[:, None], gain[:, None], seed=0)[0]
+        assert effect.share == pytest.approx(float(harm.mean() / gain.mean()))
+
+
+def test_a_share_of_what_may_be_nothing_is_none(lab: Lab) -> None:
+    generator = torch.Generator().manual_seed(0)
+    clean = torch.randn(64, generator=generator, dtype=torch.float64)
+    assert share_of(clean + 1, clean, clean + 0.1 + clean.abs().flip(0) * 0 + 2 * torch.sign(clean)) is None
+    assert share_of(clean + 1, clean, None) is None
+    surely = share_of(clean.abs(), clean, clean + 2)
+    assert surely is not None
+    assert surely.low < surely.mean < surely.high
 
 
 def test_what_is_measured_look_by_look_is_what_is_measured_at_once(lab: Lab) -> None:

@@ -224,6 +224,7 @@ def test_progress_is_told_to_the_last_step(tiny: GPT, tokens: Tensor):
         ({"ablations": ["L0H1,L0.attn"]}, InputError, "already covered"),
         ({"tokens": torch.zeros(0, 4, dtype=torch.long)}, InputError, "needs tokens"),
         ({"outcome": get_outcome("text_accuracy", period=3)}, InputError, "text_accuracy is not made of"),
+        ({"outcome": get_outcome("icl_score", period=3)}, InputError, "icl_score gains where some losses rise"),
         ({"memory": 0}, InputError, "memory=0 holds nothing"),
     ],
 )

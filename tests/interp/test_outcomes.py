@@ -92,7 +92,7 @@ def test_whether_a_position_counts_does_not_depend_on_its_target(row: list[int],
 
 @pytest.mark.parametrize(("n_pos", "period"), [(12, 8), (18, 8), (7, 1), (9, 5)])
 def test_what_is_not_a_repeated_segment_is_refused(n_pos: int, period: int):
-    with pytest.raises(InputError, match=r"are not a segment of \d+ tokens repeated"):
+    with pytest.raises(InputError, match=r"are not whole copies of \d+ tokens"):
         copy_targets(torch.zeros(1, n_pos, dtype=torch.long), period=period)
 
 

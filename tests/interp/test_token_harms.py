@@ -84,7 +84,7 @@ def test_what_has_no_numbers_by_token_is_refused(lab: Lab, bench: Bench) -> None
     whole = user_outcome(
         "mine", "mean logit", lambda logits, tokens: logits.mean((1, 2)), unit="logits", lower_is_better=False
     )
-    mine = replace(bench, trials=(replace(bench.trials[0], outcomes=(whole,), scales=(None,)), bench.trials[1]))
+    mine = replace(bench, trials=(replace(bench.trials[0], outcomes=(whole,)), bench.trials[1]))
     with pytest.raises(InputError, match="mine is one number for each sequence"):
         asked(lab, mine, "mine")
     with pytest.raises(InputError, match="no counterfactual on held-out text"):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from interp.outcomes import unigram_loss
 from interp.trials import copy_task, text_trial, trials_for
 from model.errors import InputError
 from model.lab import Lab
@@ -116,6 +118,23 @@ def test_a_trial_takes_further_outcomes_by_name_and_knows_which_have_a_scale(lab
     with pytest.raises(InputError, match="copy_kl is no loss"):
         copying.scale_of("copy_kl")
     assert copying.scale_of("copy_loss") == pytest.approx(math.log(19))
+
+
+def test_the_unigram_is_a_constant_on_random_tokens_and_one_number_for_each_text(lab: Lab) -> None:
+    copying, text = trials_for(lab, metric="icl_score", n_sequences=8, seed=0)
+    for outcome in copying.outcomes:
+        torch.testing.assert_close(copying.unigram_of(outcome), torch.full((8,), math.log(19)).double())
+    for outcome, scale in zip(text.outcomes, text.scales, strict=True):
+        own = [unigram_loss(row[None], text.reference, d_vocab=20, outcome=outcome) for row in text.measured]
+        torch.testing.assert_close(text.unigram_of(outcome), torch.tensor(own).double())
+        assert scale == pytest.approx(sum(own) / 8)
+
+
+def test_a_trial_fits_constants_for_the_one_loss_of_its_kind_whatever_is_asked(lab: Lab) -> None:
+    copying, text = trials_for(lab, metric="copy_accuracy", n_sequences=4, seed=0)
+    assert [copying.fitting.name, text.fitting.name] == ["copy_loss", "text_loss"]
+    assert replace(copying, outcomes=copying.outcomes[2:]).fitting.name == "copy_loss"
+    assert text.fitting.meaning == "loss on held-out text"
 
 
 def test_rows_of_a_trial_keep_their_twins(lab: Lab) -> None:
