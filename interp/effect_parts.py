@@ -79,7 +79,10 @@ class Control:
     """How many such sets exist."""
 
     p: float | None
-    """Share of sets that cost at least as much, the ablated one counted among them; None without sets."""
+    """Share of sets that cost at least as much (gain, where `gains`), the ablated one counted among them; None without
+    sets. Which of the two is read off the ablated set itself, so that by chance alone up to twice as many sets stand
+    out, one way or the other, as p says.
+    """
 
     note: str
     """What the sets are, or why there are none, in words."""
@@ -89,6 +92,9 @@ class Control:
 
     own: float | None = None
     """Mean harm of the ablated set on those sequences; None without sets."""
+
+    gains: bool = False
+    """Whether the ablated set makes the model better there, so that p counts sets that gain at least as much."""
 
     @property
     def smallest_p(self) -> float | None:
@@ -102,8 +108,10 @@ class Control:
 
     @property
     def largest(self) -> float | None:
-        """The harm of the costliest set."""
-        return float(self.harm.max()) if len(self.harm) else None
+        """The harm of the costliest set; where p counts gains, that of the set that gains most."""
+        if not len(self.harm):
+            return None
+        return float(self.harm.min() if self.gains else self.harm.max())
 
     @property
     def is_beaten(self) -> bool | None:
@@ -117,11 +125,11 @@ class Control:
 
     @property
     def is_exceeded(self) -> bool | None:
-        """Whether the ablated set costs more than every one of the sets, be they many or few; None without sets."""
+        """Whether the ablated set costs (gains) more than every one of the sets, many or few; None without sets."""
         return None if self.p is None else self.p == self.smallest_p
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class AblationEffect:
     """What ablating some places together costs on every outcome, with a control on one of them."""
 
@@ -156,6 +164,11 @@ class AblationEffect:
 
     decision: Decision | None = None
     """How many sequences it took to tell the harm on the metric from a bound; None where their number was fixed."""
+
+    def __repr__(self) -> str:
+        harm, unit = self.harm, self.effect.unit
+        size = f"{self.metric} {harm.mean:.3g} {unit} [{harm.low:.3g}, {harm.high:.3g}], n = {harm.n}"
+        return f"AblationEffect({self.checkpoint}, {self.ablation}, {size})"
 
     @property
     def places(self) -> str:

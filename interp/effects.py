@@ -31,7 +31,7 @@ from interp.effect_parts import CONTROL_LEVEL, AblationEffect, Control, OutcomeE
 from interp.harm import Counted, Harms
 from interp.matched_places import matched_places
 from interp.optimal import require_whole
-from interp.outcomes import LEAST_GAP
+from interp.outcomes import LEAST_GAP, Outcome
 from interp.places import Intervention, Places
 from interp.replacements import Which
 from interp.sequential import Decision, decide, studentized
@@ -50,7 +50,8 @@ def ablate(
     lab: Lab,
     places: Places | Ablation,
     *,
-    metric: str = "copy_loss",
+    metric: str | Outcome = "copy_loss",
+    on_text: bool = False,
     intervention: Intervention | str = Intervention.MEAN,
     gate: float | None = None,
     positions: Which = None,
@@ -67,7 +68,9 @@ def ablate(
     Args:
         lab: an opened checkpoint.
         places: in the grammar of `interp.places`, such as "L1H1,L1H3:mean".
-        metric: the outcome that is held against matched sets; the losses are measured beside it.
+        metric: the outcome that is held against matched sets, by name or one of your own; the losses are measured
+            beside it.
+        on_text: for an outcome of your own, whether it is measured on held-out text, or else on repeated tokens.
         intervention: for places that state none.
         gate: the share of what was there that stays (`interp.ablation.Ablation`).
         positions: the absolute positions at which they are replaced; all, if None.
@@ -84,7 +87,9 @@ def ablate(
         InputError, UnknownNameError: what cannot be asked of this model or this metric, before anything is measured.
     """
     ablation = ablation_of(places, lab.config, intervention, gate=gate, positions=positions, frozen=frozen)
-    bench, before = benches_for(lab, ablation, metric=metric, n_sequences=n_sequences, seed=seed, period=period)
+    bench, before = benches_for(
+        lab, ablation, metric=metric, on_text=on_text, n_sequences=n_sequences, seed=seed, period=period
+    )
     return effect_of(
         bench,
         ablation,
@@ -101,16 +106,17 @@ def benches_for(
     lab: Lab,
     ablation: Ablation,
     *,
-    metric: str,
+    metric: str | Outcome,
+    on_text: bool = False,
     n_sequences: int = 64,
     seed: int = 0,
     period: int | None = None,
 ) -> tuple[Bench, Bench | None]:
     """Where an ablation is measured: the checkpoint and, on the same sequences, the run's step 0 where it has one.
 
-    However many sequences are measured, replacements are taken from at most 64.
+    `metric` and `on_text` as for `ablate`. However many sequences are measured, replacements are taken from at most 64.
     """
-    trials = trials_for(lab, metric=metric, n_sequences=n_sequences, seed=seed, period=period)
+    trials = trials_for(lab, metric=metric, on_text=on_text, n_sequences=n_sequences, seed=seed, period=period)
     trials = tuple(replace(trial, reference=trial.reference[:_REFERENCES]) for trial in trials)
     bench, first = Bench.of(lab, trials, ablation, seed=seed), first_checkpoint(lab)
     return bench, None if first is None else Bench.of(first, trials, ablation, seed=seed)
@@ -120,7 +126,7 @@ def effect_of(
     bench: Bench,
     places: Places | Ablation,
     *,
-    metric: str,
+    metric: str | Outcome,
     seed: int,
     n_controls: int,
     before: Bench | None = None,
@@ -131,7 +137,7 @@ def effect_of(
 
     `before` is the bench of step 0, on the same trials; `until` as for `ablate`.
     """
-    ablation = ablation_of(places, bench.gpt.config)
+    ablation, metric = ablation_of(places, bench.gpt.config), metric.name if isinstance(metric, Outcome) else metric
     _require_measurable(bench, ablation, metric)
     known = None if until is None else _until(bench, ablation, metric, until, seed)
     beside = None if known is None else BESIDE
@@ -288,7 +294,7 @@ def _control(
     matched = matched_places(
         ablation.places, bench.gpt.config, limit=min(limit, _FITTED) if fitted else limit, seed=seed
     )
-    harm, own, p, n_tried = torch.empty(0, dtype=torch.float64), None, None, None
+    harm, own, p, n_tried, gains = torch.empty(0, dtype=torch.float64), None, None, None, False
     if matched.sets:
         trial, row = bench.trial_of(metric)
         sets = [ablation, *(replace(ablation, places=places) for places in matched.sets)]
@@ -296,7 +302,8 @@ def _control(
         tried = bench.harms(trial, sets, counted, outcomes=[trial.outcomes[row]], rows=(0, n_tried))
         means = tried.harm[:, :, 0].mean(0)
         own, harm = float(means[0]), means[1:]
-        p = control_p(own, harm)
+        gains = own < 0
+        p = control_p(-own, -harm) if gains else control_p(own, harm)
     return Control(
         harm=harm,
         shared=torch.tensor(matched.shared, dtype=torch.int64),
@@ -305,6 +312,7 @@ def _control(
         note=matched.note,
         n=n_tried,
         own=own,
+        gains=gains,
     )
 
 

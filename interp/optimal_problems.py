@@ -178,10 +178,9 @@ class Problems:
 
     @torch.no_grad()
     def _intact(self, batch: Int[Tensor, "sequence pos"]) -> Kept:
-        sites, stop = self.entry.sites, self.entry.layer + 1
-        _, cache = self.gpt.run_with_cache(batch.to(self.gpt.device), list(sites), stop_at_layer=stop, return_type=None)
-        stream, *z = (cache[site] for site in sites)
-        return Kept(entry=self.entry, stream=stream, z=z[0] if z else None)
+        sites, stop = list(self.entry.sites), self.entry.layer + 1
+        _, cache = self.gpt.run_with_cache(batch.to(self.gpt.device), sites, stop_at_layer=stop, return_type=None)
+        return Kept.of(self.entry, cache)
 
 
 @torch.no_grad()

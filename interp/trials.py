@@ -25,8 +25,8 @@ from interp.donors import LEAST_DONORS
 from interp.harm import Counted, Harms, measure_harms
 from interp.optimal import fit_optimal, require_whole
 from interp.outcomes import (
-    COPY_OUTCOMES,
     NEW_TOKEN,
+    OUTCOMES,
     TEXT,
     TEXT_OUTCOMES,
     Outcome,
@@ -259,8 +259,11 @@ class CopyTask:
         """The sequences on which heads are ablated, with the losses on both copies."""
         return self.trial_with()
 
-    def trial_with(self, *more: str) -> Trial:
-        """The same with further outcomes, by name. Random tokens are uniform: no unigram beats ln of their number."""
+    def trial_with(self, *more: str | Outcome) -> Trial:
+        """The same with further outcomes, by name or one's own.
+
+        Random tokens are uniform: no unigram beats ln of their number.
+        """
         ignorance, measured = math.log(len(self.ids)), self._draw(1)
         first = (copy_outcome(self.period), first_copy_outcome(self.period))
         outcomes = (*first, *_others(more, first, self.period))
@@ -288,11 +291,11 @@ def copy_task(lab: Lab, *, n_sequences: int, seed: int, period: int | None = Non
     return CopyTask(period=period, ids=ordinary_ids(lab.tokenizer), bos=bos, n_sequences=n_sequences, seed=seed)
 
 
-def text_trial(lab: Lab, *, n_sequences: int, seed: int, more: Sequence[str] = ()) -> Trial:
+def text_trial(lab: Lab, *, n_sequences: int, seed: int, more: Sequence[str | Outcome] = ()) -> Trial:
     """Held-out rows of the run in a random order: half for reference, half to measure, up to `n_sequences` of each.
 
-    Their losses are measured, and `more` outcomes by name. A run without a text source holds out repeats of random
-    tokens; kind and outcomes then say that.
+    Their losses are measured, and `more` outcomes, by name or one's own. A run without a text source holds out repeats
+    of random tokens; kind and outcomes then say that.
     """
     rows = lab.eval_tokens.cpu()
     if len(rows) < 4:
@@ -317,18 +320,42 @@ def text_trial(lab: Lab, *, n_sequences: int, seed: int, more: Sequence[str] = (
     )
 
 
-def trials_for(lab: Lab, *, metric: str, n_sequences: int, seed: int, period: int | None = None) -> tuple[Trial, Trial]:
-    """Copying and held-out text, with the losses of both and, where it is another, `metric`."""
+def trials_for(
+    lab: Lab,
+    *,
+    metric: str | Outcome,
+    on_text: bool = False,
+    n_sequences: int,
+    seed: int,
+    period: int | None = None,
+) -> tuple[Trial, Trial]:
+    """Copying and held-out text, with the losses of both and, where it is another, `metric`.
+
+    An outcome of one's own is measured on held-out text if `on_text`, else on repeated tokens; a name says which.
+    """
+    if isinstance(metric, Outcome):
+        _require_own(metric)
+    else:
+        get_outcome(metric, period=2)  # refuses an unknown one before any work
+        on_text = metric in TEXT_OUTCOMES
     task = copy_task(lab, n_sequences=n_sequences, seed=seed, period=period)
-    get_outcome(metric, period=task.period)  # refuses an unknown one before any work
-    copying, text = ([metric] if metric in names else [] for names in (COPY_OUTCOMES, TEXT_OUTCOMES))
+    copying, text = ([], [metric]) if on_text else ([metric], [])
     return task.trial_with(*copying), text_trial(lab, n_sequences=n_sequences, seed=seed, more=text)
 
 
-def _others(names: Sequence[str], known: Sequence[Outcome], period: int = 2) -> tuple[Outcome, ...]:
-    """The outcomes of these names that are not among the known ones."""
+def _require_own(outcome: Outcome) -> None:
+    if outcome.name in OUTCOMES:
+        raise InputError(
+            f'"{outcome.name}" is the name of a metric that is there already; ask for metric="{outcome.name}", or give '
+            "your own outcome another name."
+        )
+
+
+def _others(more: Sequence[str | Outcome], known: Sequence[Outcome], period: int = 2) -> tuple[Outcome, ...]:
+    """The outcomes that are not among the known ones."""
     have = {outcome.name for outcome in known}
-    return tuple(get_outcome(name, period=period) for name in names if name not in have)
+    found = [each if isinstance(each, Outcome) else get_outcome(each, period=period) for each in more]
+    return tuple(outcome for outcome in found if outcome.name not in have)
 
 
 def held_out_kind(lab: Lab) -> str:

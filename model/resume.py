@@ -23,6 +23,7 @@ from model.sites import Site, Tap
 
 if TYPE_CHECKING:
     from model.gpt import GPT
+    from model.hooks import ActivationCache
 
 Stream = Float[Tensor, "batch pos d_model"]
 
@@ -61,6 +62,12 @@ class Kept:
     """Entering the layer, or between its attention and its FFN."""
     z: Float[Tensor, "batch pos head d_head"] | None
 
+    @classmethod
+    def of(cls, entry: Entry, cache: ActivationCache) -> Kept:
+        """Out of a cache that holds the entry's sites."""
+        stream, *z = (cache[site] for site in entry.sites)
+        return cls(entry=entry, stream=stream, z=z[0] if z else None)
+
     def repeated(self, n: int) -> Kept:
         """The same batch n times, one after another."""
         if n == 1:
@@ -77,11 +84,7 @@ def kept_at(
     last = Tap.RESID_POST.at(gpt.config.n_layers - 1)
     names = dict.fromkeys(site for entry in entries for site in entry.sites)
     _, cache = gpt.run_with_cache(tokens, [last, *names], return_type=None)
-    kept = {}
-    for entry in entries:
-        stream, *z = (cache[site] for site in entry.sites)
-        kept[entry] = Kept(entry=entry, stream=stream, z=z[0] if z else None)
-    return cache[last], kept
+    return cache[last], {entry: Kept.of(entry, cache) for entry in entries}
 
 
 def resumed(gpt: GPT, kept: Kept) -> Stream:

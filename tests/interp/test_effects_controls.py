@@ -145,13 +145,38 @@ def test_an_outcome_of_ones_own_is_asked_for_like_any_other(lab: Lab) -> None:
     mine = user_outcome(
         "top", "largest logit", lambda logits, tokens: logits.amax(-1).mean(1), unit="logits", lower_is_better=False
     )
-    ablation = ablation_of("L1H2:zero", lab.config)
-    bench, _ = benches_for(lab, ablation, metric="copy_loss", n_sequences=8)
-    copying = replace(bench.trials[0], outcomes=(mine,))
-    effect = effect_of(replace(bench, trials=(copying, bench.trials[1])), ablation, metric="top", seed=0, n_controls=3)
-    assert effect.effect.unit == "logits"
+    effect = ablate(lab, "L1H2:zero", metric=mine, n_sequences=8, n_controls=3)
+    assert (effect.metric, effect.effect.unit, effect.effect.share) == ("top", "logits", None)
+    assert [each.name for each in effect.outcomes][:3] == ["copy_loss", "first_copy_loss", "top"]
     assert effect.harm.low > 5
     assert effect.control.is_exceeded
+    on_text = ablate(lab, "L1H2:zero", metric=mine, on_text=True, n_sequences=8, n_controls=0)
+    assert [each.name for each in on_text.outcomes][-1] == "top"
+    assert on_text.harm != effect.harm
+    with pytest.raises(InputError, match='"copy_loss" is the name of a metric that is there already'):
+        ablate(lab, "L1H2:zero", metric=replace(mine, name="copy_loss"))
+
+
+def test_a_set_that_makes_the_model_better_is_held_against_sets_that_gain(lab: Lab) -> None:
+    """Large logits called bad: whatever takes the copying away is then a gain."""
+    mine = user_outcome(
+        "smooth", "largest logit", lambda logits, tokens: logits.amax(-1).mean(1), unit="logits", lower_is_better=True
+    )
+    effect = ablate(lab, "L1H2:zero", metric=mine, n_sequences=8, n_controls=3)
+    assert effect.harm.high < -5
+    assert effect.control.gains
+    assert (effect.control.p, effect.control.is_exceeded) == (0.25, True)
+    assert effect.control.largest == float(effect.control.harm.min())
+    bystander = ablate(lab, "L1H3:zero", metric=mine, n_sequences=8, n_controls=3)
+    assert not bystander.control.gains
+    assert bystander.control.p == 0.75  # two others cost nothing either, and one gains
+
+
+def test_an_effect_is_shown_in_one_line(lab: Lab) -> None:
+    effect = alone(lab, "L1H2:zero")
+    harm = effect.harm
+    size = f"{harm.mean:.3g} nats [{harm.low:.3g}, {harm.high:.3g}], n = 8"
+    assert repr(effect) == f"AblationEffect(planted@8, L1H2:zero, copy_loss {size})"
 
 
 def test_the_same_heads_cost_nothing_at_step_0_and_it_is_said(lab: Lab) -> None:
