@@ -37,6 +37,7 @@ from interp.direct_effects import components_of
 from interp.harm import Counted, measure_harms
 from interp.head_roles import find_head_roles
 from interp.interactions import Interactions, interactions
+from interp.line_fits import flat_ps
 from interp.outcomes import copy_outcome, copy_targets
 from interp.places import Head, every_head, head
 from interp.repaired import PARTS, Component, Part, SelfRepair, summarise, top_targets
@@ -184,17 +185,23 @@ def _repairs(
     tokens: str, meaning: str, found: SelfRepair, chosen: Bool[Tensor, "sequence ablation target"], config: Config
 ) -> Repairs:
     components = tuple(each for each in found.components if each.part is not Part.OUTPUT_NORMS)
-    p = sign_flip_ps((found.repaired * chosen).sum(2), seed=config.seed)
+    by_norm = found.by_part[:, :, PARTS.index(Part.FINAL_NORM)]
+    ps = {
+        "p": sign_flip_ps((found.repaired * chosen).sum(2), seed=config.seed),
+        "p_norm": sign_flip_ps((by_norm * chosen).sum(2), seed=config.seed),
+        "p_slope": flat_ps(found.direct, found.repaired, chosen, seed=config.seed),
+    }
     for part in (Part.HEADS, Part.FFNS):
         family = torch.tensor([each.part is part for each in components])
-        p[family] = holm(p[family])
+        for p in ps.values():
+            p[family] = holm(p[family])
     return Repairs(
         tokens=tokens,
         meaning=meaning,
         n_sequences=len(found.total),
         components=components,
         numbers=summarise(found, chosen, seed=config.seed),
-        p=p,
+        **ps,
         largest_residual=float(found.residual.abs().max()),
     )
 
@@ -237,7 +244,8 @@ def _repair_rows(result: Result, repairs: Repairs) -> Iterator[dict[str, Any]]:
         columns |= _spread("share", repairs.share(row, floor) or _NO_SHARE)
         for number, part in enumerate(PARTS):
             columns |= {f"by {part}": float(numbers.by_part.mean[row, number])}
-        columns |= {"p": float(repairs.p[row]), "slope": float(numbers.line.slope.mean[row])}
+        columns |= {"p": float(repairs.p[row]), "p_norm": float(repairs.p_norm[row])}
+        columns |= {"slope": float(numbers.line.slope.mean[row]), "p_slope": float(repairs.p_slope[row])}
         columns |= {"r_squared": float(numbers.line.r_squared.mean[row])}
         start = None if before is None else before.share(row, floor)
         yield columns | {"share_at_step_0": None if start is None else start.mean}

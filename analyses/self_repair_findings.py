@@ -1,7 +1,8 @@
 """What a study of self-repair says, in sentences that stand alone and deny what was not found.
 
 A share made good is claimed only of heads that add something by themselves: those whose direct effect's whole interval
-lies beyond the floor. What an interval leaves open is called not shown, and found is None.
+lies beyond the floor. That it is so of any head is found only by a p corrected over all heads (Holm), that it is so of
+none only where every head's interval says so. What is left open is called not shown, and found is None.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ def adding(repairs: Repairs, floor: float) -> list[int]:
 
 def _where(result: Result, n: int) -> str:
     return f"{result.run}@{result.step}, period {result.period}, n = {n} sequences, seed {result.config.seed}"
+
+
+def _corrected(result: Result, repairs: Repairs) -> str:
+    return f"Holm over {len(repairs.heads())} heads at {result.config.alpha:g}"
 
 
 def _percent(share: Interval) -> str:
@@ -72,7 +77,7 @@ def _made_good(result: Result, tokens: str) -> Finding:
     said = [
         opening,
         *([lose] if lose else []),
-        f"{_of(result, repairs, top)} ({_before(result, tokens, top)}; {where})",
+        f"{_of(result, repairs, top)} ({_before(result, tokens, top)}; {numbers.n_tokens[top]} tokens; {where})",
     ]
     found = True if good else False if len(nothing) == len(rows) else None
     return Finding(sentence="; ".join(said) + ".", found=found)
@@ -81,9 +86,11 @@ def _made_good(result: Result, tokens: str) -> Finding:
 def _of(result: Result, repairs: Repairs, row: int) -> str:
     """The numbers of one head."""
     numbers, label = repairs.numbers, repairs.components[row].label
-    by = {part: float(numbers.share_by_part.mean[row, place]) for place, part in enumerate(PARTS)}
+    by = {part: numbers.share_by_part[row, place] for place, part in enumerate(PARTS)}
     shares = ", ".join(
-        f"{_rounded(share)}% by {_WHO[part]}" for part, share in by.items() if part is not Part.OUTPUT_NORMS or share
+        f"{_percent(share)} by {_WHO[part]}"
+        for part, share in by.items()
+        if part is not Part.OUTPUT_NORMS or share.mean
     )
     return (
         f"{label}, which adds most, takes {with_interval(_turned(numbers.direct[row]))} logits with it when replaced "
@@ -127,14 +134,14 @@ def _norm(result: Result) -> Finding:
             found=None,
         )
     shares = {row: repairs.numbers.share_by_part[row, _NORM] for row in rows}
-    surely = [row for row, share in shares.items() if share.low > 0]
+    surely = [row for row, share in shares.items() if share.low > 0 and repairs.p_norm[row] < config.alpha]
     against = [row for row, share in shares.items() if share.high <= 0]
     top = max(rows, key=lambda row: float(repairs.numbers.by_part.mean[row, _NORM]))
     most = (
         f"most for {repairs.components[top].label}, {with_interval(repairs.numbers.by_part[top, _NORM])} logits, "
         f"{_percent(shares[top])} of what it adds"
     )
-    opening = f"Part is made good by the final norm's scale alone for {len(surely)} of the {len(rows)} heads"
+    opening = f"The final norm's scale alone makes some of it good for {len(surely)} of the {len(rows)} heads"
     if not surely:
         opening = (
             f"The final norm's scale makes nothing good for any of the {len(rows)} heads"
@@ -142,28 +149,37 @@ def _norm(result: Result) -> Finding:
             else f"That the final norm's scale makes anything good is not shown for any of the {len(rows)} heads"
         )
     found = True if surely else False if len(against) == len(rows) else None
-    return Finding(sentence=f"{opening} that add to {repairs.meaning}; {most} ({where}).", found=found)
+    return Finding(
+        sentence=f"{opening} that add to {repairs.meaning} ({_corrected(result, repairs)}); {most} ({where}).",
+        found=found,
+    )
 
 
 def _line(result: Result) -> Finding:
-    """The slope of total on direct effects over copied tokens: below 1 where repair grows with what was lost."""
+    """The slope of total on direct effects over copied tokens: below 1 where more is made good where more is lost."""
     repairs, config = result.on(COPIED), result.config
     rows, line = adding(repairs, config.floor), repairs.numbers.line
     where = _where(result, repairs.n_sequences)
     if not rows:
         said = f"No head adds enough to {repairs.meaning} for a line of total on direct effects"
         return Finding(sentence=f"{said} ({where}).", found=None)
-    below = [row for row in rows if line.slope[row].high < 1]
-    above = [row for row in rows if line.slope[row].low >= 1]
+    surely = [row for row in rows if repairs.p_slope[row] < config.alpha]
+    below = [row for row in surely if line.slope[row].high < 1]
+    above = [row for row in surely if line.slope[row].low > 1]
+    never = all(line.slope[row].low >= 1 for row in rows)
     top = min(rows, key=lambda row: float(repairs.numbers.direct.mean[row]))
     slope, fit = with_interval(line.slope[top]), with_interval(line.r_squared[top])
     one = f"{repairs.components[top].label}: slope {slope}, R^2 {fit}"
-    sentence = (
-        f"From token to token the logit falls by less than the direct effect does (a slope below 1) for {len(below)} "
-        f"of the {len(rows)} heads that add to {repairs.meaning}, and by as much or more for {len(above)}; {one} "
-        f"({where})."
-    )
-    return Finding(sentence=sentence, found=True if below else False if len(above) == len(rows) else None)
+    less = "the logit falls less steeply than the direct effect (a slope below 1)"
+    found = True if below else False if never else None
+    opening = {
+        True: f"From token to token {less} for {len(below)} of the {len(rows)} heads",
+        False: f"From token to token {less} for none of the {len(rows)} heads",
+        None: f"That {less} from token to token is not shown for any of the {len(rows)} heads",
+    }[found]
+    steeper = f", and more steeply for {len(above)}" if above else ""
+    sentence = f"{opening} that add to {repairs.meaning}{steeper} ({_corrected(result, repairs)}); {one} ({where})."
+    return Finding(sentence=sentence, found=found)
 
 
 def _pairs(result: Result) -> Finding:

@@ -73,6 +73,10 @@ class Repairs:
     p: Float[Tensor, " ablation"]
     """Two-sided sign-flip p that nothing is made good, or made worse, over sequences; Holm-corrected over heads, and
     over FFNs."""
+    p_norm: Float[Tensor, " ablation"]
+    """The same of what the final norm makes good."""
+    p_slope: Float[Tensor, " ablation"]
+    """The same that the slope of total on direct effects is 1, so that nothing more is made good where more is lost."""
     largest_residual: float
     """The most that the decomposition leaves over at any token, in logits: rounding."""
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.stats import Intervals
+from interp.stats import Intervals, sign_flip_ps
 from model.errors import InputError
 
 
@@ -82,6 +82,24 @@ def fit_lines(
         )  # fmt: skip
 
     return Lines(slope=interval(0), intercept=interval(1), r_squared=interval(2))
+
+
+def flat_ps(
+    x: Float[Tensor, "unit *cell point"],
+    y: Float[Tensor, "as_many *as_cells as_points"],
+    chosen: Bool[Tensor, "unit *cell point"] | None = None,
+    *,
+    seed: int = 0,
+) -> Float[Tensor, "*cell"]:
+    """Two-sided sign-flip p that y neither rises nor falls with x, over all chosen points of all units.
+
+    Without a slope, what each unit adds to the covariance about the common means is as often above as below zero. For
+    a slope of 1 test y - x. 1 where x does not vary.
+    """
+    weight = torch.ones_like(x, dtype=torch.float64) if chosen is None else chosen.double()
+    n = weight.sum((0, -1), keepdim=True)
+    first, second = (each.double() - (each * weight).sum((0, -1), keepdim=True) / n for each in (x, y))
+    return sign_flip_ps((weight * first * second).sum(-1), seed=seed)
 
 
 def _lines(sums: Float[Tensor, "resample sum cell"], middle: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:

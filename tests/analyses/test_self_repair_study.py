@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from analyses import self_repair
 from analyses.records import decode, encode, same
+from analyses.registry import Finding
 from analyses.self_repair import Config, Result
 from analyses.self_repair_figure import draw, effect_rows, pair_rows, part_rows, shown
 from analyses.self_repair_findings import adding
@@ -57,7 +59,8 @@ def test_the_planted_backup_is_found_with_its_share(repaired: Result):
         "1 of the 1 heads",
         "L1H2",
         "70% [70%, 70%] is made good",
-        "0% by later heads, 70% by FFNs",
+        "0% [0%, 0%] by later heads, 70% [70%, 70%] by FFNs, 0% [0%, 0%] by the final norm",
+        "216 tokens; ",
         "planted@8",
     ):
         assert part in said[0].sentence
@@ -111,6 +114,54 @@ def test_of_a_random_model_nothing_is_affirmed_about_copies(tmp_path: Path):
     assert "No head adds 0.05 logits or more by itself to the tokens that a repeat determines" in copied.sentence
     assert pairs.found is False
     assert "no head passes the rule" in induction.sentence
+
+
+def lines_and_norms(result: Result, p: float, ends: tuple[float, float]) -> list[Finding]:
+    """The findings on the norm and the line, had every head added 1 logit, with these p and these ends of intervals."""
+    changed = []
+    for each in result.repairs:
+        numbers, like = each.numbers, each.numbers.direct
+        low, high = (torch.full_like(like.mean, end) for end in ends)
+        adds = replace(like, mean=-torch.ones_like(like.mean), low=like.low - 2, high=-torch.ones_like(like.mean))
+        slope = replace(numbers.line.slope, mean=(low + high) / 2, low=low, high=high)
+        parts = numbers.share_by_part
+        made_good = {"low": (1 - high)[:, None].expand_as(parts.low), "high": (1 - low)[:, None].expand_as(parts.low)}
+        share = replace(parts, **made_good)
+        numbers = replace(numbers, direct=adds, line=replace(numbers.line, slope=slope), share_by_part=share)
+        ps = torch.full_like(each.p, p)
+        changed.append(replace(each, numbers=numbers, p_norm=ps, p_slope=ps))
+    return self_repair.findings(replace(result, repairs=tuple(changed)))[2:4]
+
+
+@pytest.mark.parametrize(
+    ("p", "ends", "found", "norm", "line"),
+    [
+        (0.01, (0.7, 0.9), True, "some of it good for 8 of the 8 heads", "(a slope below 1) for 8 of the 8 heads"),
+        (0.06, (0.7, 0.9), None, "is not shown for any of the 8 heads", "is not shown for any of the 8 heads"),
+        (0.01, (0.7, 1.1), None, "is not shown for any of the 8 heads", "is not shown for any of the 8 heads"),
+        (0.01, (1.0, 1.2), False, "makes nothing good for any of the 8 heads", "for none of the 8 heads"),
+    ],
+)
+def test_any_head_is_found_only_by_a_p_corrected_over_all(
+    p: float, ends: tuple[float, float], found: bool | None, norm: str, line: str, repaired: Result
+):
+    by_norm, by_line = lines_and_norms(repaired, p, ends)
+    assert (by_norm.found, by_line.found) == (found, found)
+    assert norm in by_norm.sentence
+    assert line in by_line.sentence
+    assert "Holm over 8 heads at 0.05" in by_norm.sentence
+    assert "Holm over 8 heads at 0.05" in by_line.sentence
+
+
+def test_each_p_is_corrected_over_the_heads(tmp_path: Path):
+    """With 12 sequences a p is so many times 2 in 4096, and the least of 8 heads' 8 times that."""
+    lab = random_lab(tmp_path / "normed", norm="pre")
+    top = self_repair.run(lab, replace(CONFIG, top_share=0.5)).on(TOP)
+    heads = top.heads()
+    assert len(heads) == 8
+    least = [float(p[heads].min()) * 2**12 for p in (top.p, top.p_norm, top.p_slope)]
+    assert [each % 16 for each in least] == [0, 0, 0]
+    assert max(least) < 2**12
 
 
 def test_a_single_head_has_no_pairs_and_a_sum_norm_is_refused(tmp_path: Path):

@@ -113,8 +113,12 @@ def test_sequences_on_which_a_head_helps_and_hurts_do_not_cancel(tokens: Tensor)
     mixed = (found.heads > 0).any(0) & (found.heads < 0).any(0)
     assert mixed.any()
     assert (found.size > found.heads.mean(0).abs() + 1e-9)[mixed].all()
-    interval = found.intervals()
+    interval, of_ffns = found.intervals(), found.ffn_intervals()
     assert ((interval.low <= found.size) & (found.size <= interval.high)).all()
+    assert found.ffns is not None
+    assert of_ffns is not None
+    torch.testing.assert_close(of_ffns.mean, found.ffns.abs().mean(0))
+    assert (found.ffns < 0).any()
 
 
 def test_a_silenced_head_is_of_no_importance_and_the_first_to_go(tokens: Tensor):
