@@ -70,6 +70,11 @@ class Bound:
         """Whether the bound is a share and not an amount."""
         return self.quantity == Quantity.SHARE
 
+    @property
+    def is_absence(self) -> bool:
+        """Whether it says that at most so much is lost."""
+        return not self.at_least and not self.is_share
+
     def holds(self, interval: Interval) -> bool:
         """Whether all of the interval satisfies the bound."""
         if self.at_least:

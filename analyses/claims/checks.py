@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analyses.claims.ablating import Ablating, text_counterpart
-from analyses.claims.bounds import Bound
+from analyses.claims.bounds import Bound, Quantity
 from analyses.claims.controls import matched_for, require_senders
 from analyses.claims.files import Claim
 from analyses.claims.ground import Ground
@@ -55,6 +55,12 @@ def _require_bound(stated: Statement, bound: Bound) -> None:
         )
     if outcome.measure is Measure.ACCURACY and bound.value > 1:
         raise InputError(f"`{bound}` is impossible: {stated.metric} lies between 0 and 1.")
+    if outcome.measure is Measure.ACCURACY and bound.is_absence and bound.value == 1:
+        raise InputError(f"`{bound}` cannot be missed: {stated.metric} lies between 0 and 1.")
+    if outcome.measure is Measure.KL and bound.quantity == Quantity.GAIN:
+        raise InputError(
+            f"`{bound}` is impossible: nothing is nearer to the intact model than itself ({stated.metric})."
+        )
 
 
 def _check_ablation(stated: Statement, ground: Ground) -> None:

@@ -10,6 +10,7 @@ inputs    effect minus that by the larger of the other two inputs, paired by seq
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from analyses.claims.ablating import Ablating
 from analyses.claims.bounds import Bound, Quantity
@@ -20,6 +21,7 @@ from analyses.claims.verdicts import Beside
 from interp.controls import control_p
 from interp.harm import Counted
 from interp.matched_places import MatchedPlaces
+from interp.places import Intervention
 from interp.stats import bootstrap_mean
 from interp.wording import number, with_interval
 from model.errors import InputError
@@ -29,10 +31,14 @@ Subject = Ablating | Feeding
 
 
 def matched_for(subject: Ablating, alpha: float) -> MatchedPlaces:
-    """As many matched sets as a p of alpha needs, or all there are; refused where they cannot reach it."""
-    matched = subject.matched(max(99, math.ceil(1 / alpha) - 1))
+    """As many matched sets as a p of alpha needs, or all there are; refused where they cannot reach it.
+
+    Up to 99 where that is cheap; no more than needed where constants are fitted for each set.
+    """
+    needed, is_fitted = math.ceil(1 / alpha) - 1, bool(subject.ablation.takes(Intervention.OPTIMAL))
+    matched = subject.matched(needed if is_fitted else max(99, needed))
     _require_sets(len(matched.sets), matched.note, alpha)
-    return matched
+    return replace(matched, note=f"{matched.note}, each with constants of its own,") if is_fitted else matched
 
 
 def require_senders(n_heads: int, alpha: float) -> None:
@@ -57,30 +63,36 @@ def compare(
     subject: Subject,
     bound: Bound,
     deltas: Deltas,
-    stop: int,
     *,
     first: Lab | None,
+    level: float,
     counted: Counted | None = None,
 ) -> Beside:
-    """Try the control that the claim names, on the same sequences where they can be the same."""
+    """Try the control that the claim names, on the same sequences where they can be the same.
+
+    After one of several looks `level` is that look's, so that the controls of all looks share alpha like the intervals.
+    """
     stated = subject.stated
     harm = direction(bound) * deltas.harm
     match stated.control:
         case ControlKind.MATCHED:
-            return _matched(subject, direction(bound), harm, stop, counted)
+            return _matched(subject, direction(bound), harm, counted)
         case ControlKind.TEXT:
             assert isinstance(subject, Ablating), "a path has no such control: its statement was checked"
-            return _text(subject, direction(bound), harm)
+            return _text(subject, direction(bound), harm, level)
         case ControlKind.STEP0:
-            return _step0(subject, direction(bound), harm, stop, first)
+            return _step0(subject, direction(bound), harm, level, first)
         case ControlKind.INPUTS:
             assert isinstance(subject, Feeding), "an ablation has no inputs: its statement was checked"
-            return _inputs(subject, direction(bound), harm, stop)
+            return _inputs(subject, direction(bound), harm, level)
     return Beside(kind=ControlKind.NONE, beaten=None, said="no control was asked for")
 
 
-def _matched(subject: Subject, sign: int, harm: Values, stop: int, counted: Counted | None) -> Beside:
-    alpha = subject.stated.alpha
+def _matched(subject: Subject, sign: int, harm: Values, counted: Counted | None) -> Beside:
+    """Among sets on all sequences: a number of them that the claimed set's own noise chose would flatter that set."""
+    alpha, stop = subject.stated.alpha, subject.n_sequences
+    if subject.stated.sequential:
+        harm = sign * subject.deltas(0, stop).harm
     if isinstance(subject, Ablating):
         sets = matched_for(subject, alpha)
         note, others = sets.note, subject.others(sets, stop, counted)
@@ -90,37 +102,38 @@ def _matched(subject: Subject, sign: int, harm: Values, stop: int, counted: Coun
         note = f"the {len(others)} other heads of its layer as the sender"
     p = control_p(float(harm.mean()), sign * others)
     unit = subject.outcome.unit
-    said = f"{note} cost {number(float(others.quantile(0.5)))} {unit} (median; p = {p:.3g} among them)"
+    on_all = f" on all {stop} sequences" if subject.stated.sequential else ""
+    said = f"{note} cost {number(float(others.quantile(0.5)))} {unit}{on_all} (median; p = {p:.3g} among them)"
     return Beside(kind=ControlKind.MATCHED, beaten=p <= alpha, said=said, p=p)
 
 
-def _text(subject: Ablating, sign: int, harm: Values) -> Beside:
+def _text(subject: Ablating, sign: int, harm: Values, level: float) -> Beside:
     found = subject.on_text()
     assert found is not None, "the metric has a counterpart on text: the claim was checked"
     outcome, there = found
-    level, seed = 1 - subject.stated.alpha, subject.stated.seed
+    seed = subject.stated.seed
     here, beside = bootstrap_mean(harm, seed=seed, level=level), bootstrap_mean(sign * there, seed=seed, level=level)
     own = bootstrap_mean(there, seed=seed, level=level)
     said = f"the same costs {with_interval(own)} {outcome.unit} of {outcome.meaning} (n = {own.n})"
     return Beside(kind=ControlKind.TEXT, beaten=here.low > beside.high, said=said, interval=own)
 
 
-def _step0(subject: Subject, sign: int, harm: Values, stop: int, first: Lab | None) -> Beside:
+def _step0(subject: Subject, sign: int, harm: Values, level: float, first: Lab | None) -> Beside:
     if first is None:
         return Beside(kind=ControlKind.STEP0, beaten=False, said="this is step 0, and is no control of itself")
     ground = subject.ground
     before = Ground(lab=first, n_sequences=ground.n_sequences, seed=ground.seed, period=ground.period)
-    there = sign * subject.on(before).deltas(0, stop).harm
-    more = bootstrap_mean(harm - there, seed=subject.stated.seed, level=1 - subject.stated.alpha)
+    there = sign * subject.on(before).deltas(0, len(harm)).harm
+    more = bootstrap_mean(harm - there, seed=subject.stated.seed, level=level)
     unit = subject.outcome.unit
     said = f"at step 0 it is {number(float(sign * there.mean()))} {unit}, the difference {with_interval(more)}"
     return Beside(kind=ControlKind.STEP0, beaten=more.low > 0, said=said, interval=more)
 
 
-def _inputs(subject: Feeding, sign: int, harm: Values, stop: int) -> Beside:
-    found = subject.by_other_inputs(stop)
+def _inputs(subject: Feeding, sign: int, harm: Values, level: float) -> Beside:
+    found = subject.by_other_inputs(len(harm))
     largest = max(found, key=lambda name: float(sign * found[name].mean()))
-    more = bootstrap_mean(harm - sign * found[largest], seed=subject.stated.seed, level=1 - subject.stated.alpha)
+    more = bootstrap_mean(harm - sign * found[largest], seed=subject.stated.seed, level=level)
     unit = subject.outcome.unit
     told = " and ".join(f"by {name} {number(float(values.mean()))}" for name, values in found.items())
     said = f"{told} {unit}, the difference from {largest} {with_interval(more)}"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from analyses.claims.statement import Selection, Statement
 from interp.head_roles import HeadRoles, RoleRule, find_head_roles
-from interp.outcomes import COPY_OUTCOMES, Outcome, get_outcome, unigram_loss
+from interp.outcomes import COPY_OUTCOMES, Outcome, get_outcome
 from interp.places import Head, Place, head, resolve_places
 from interp.trials import HELD_OUT_TEXT, CopyTask, Trial, copy_task, held_out_kind, text_trial
 from model.lab import Lab
@@ -31,6 +31,8 @@ class Deltas:
     clean: Values
     whole: Values | None
     """What the harm is a share of; None where nothing is."""
+    at_stake: Values
+    """What could be lost, in the harm's unit: how much better the intact model is than one that knows nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,23 +63,18 @@ class Ground:
 
     def trial(self, metric: str) -> Trial:
         """The sequences that a metric is measured on, asked for that alone."""
-        outcome = get_outcome(metric, period=self.task.period)
-        if metric in COPY_OUTCOMES:
-            trial = self.task.trial
-            scale = trial.scales[0]  # random tokens are uniform, so that no frequency helps anywhere
-            return replace(trial, outcomes=(outcome,), scales=(scale if outcome.has_unigram else None,))
-        trial = self._text
+        return self.trial_of(get_outcome(metric, period=self.task.period))
+
+    def trial_of(self, outcome: Outcome) -> Trial:
+        """The sequences that an outcome, named like a metric, is measured on."""
+        if outcome.name in COPY_OUTCOMES:
+            return replace(self.task.trial, outcomes=(outcome,))
         outcome = replace(outcome, meaning=outcome.meaning.replace(HELD_OUT_TEXT, held_out_kind(self.lab)))
-        return replace(trial, outcomes=(outcome,), scales=(self._scale(trial, outcome),))
+        return replace(self._text, outcomes=(outcome,))
 
     @cached_property
     def _text(self) -> Trial:
         return text_trial(self.lab, n_sequences=self.n_sequences, seed=self.seed)
-
-    def _scale(self, trial: Trial, outcome: Outcome) -> float | None:
-        if not outcome.has_unigram:
-            return None
-        return unigram_loss(trial.measured, trial.reference, d_vocab=self.lab.config.d_vocab, outcome=outcome)
 
     def heads(self, selection: Selection) -> tuple[Head, ...]:
         """The heads that a rule finds here."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from analyses.claims.ablating import Ablating
-from analyses.claims.bounds import WHOLE_FLOOR, Bound, Judged, Quantity, contrast, estimate, judged, judged_by
+from analyses.claims.bounds import WHOLE_FLOOR, Bound, Judged, Standing, contrast, estimate, judged, judged_by
 from analyses.claims.controls import Subject, compare, matched_for, require_senders
 from analyses.claims.files import Claim
 from analyses.claims.ground import Deltas, Ground
@@ -20,6 +20,7 @@ from interp.places import Head, named_heads
 from interp.sequential import decide
 from interp.stats import bootstrap_mean
 from interp.wording import with_interval
+from model.errors import InputError
 from model.lab import Lab
 
 
@@ -34,7 +35,8 @@ def subject_of(claim: Claim, ground: Ground) -> Subject | Unfit:
     """Who the claim is about here, after discovery and before anything is ablated.
 
     Raises:
-        InputError: the heads that were found have too few matched sets for the claim's alpha.
+        InputError: the heads that were found have too few matched sets for the claim's alpha, or stand where nothing
+            that they write at the claim's positions is read.
     """
     stated = claim.stated
     with claim.named():
@@ -49,7 +51,12 @@ def subject_of(claim: Claim, ground: Ground) -> Subject | Unfit:
 def _ablating(claim: Claim, ground: Ground) -> Ablating | Unfit:
     selection = parse_selection(claim.stated.ablate or "")
     places = ground.places(claim.stated, selection)
-    return Ablating.of(claim.stated, ground, places) if places else Unfit(reason=_nobody(selection, ground))
+    if not places:
+        return Unfit(reason=_nobody(selection, ground))
+    made = Ablating.of(claim.stated, ground, places)
+    if (refusal := made.why_not()) is not None:
+        raise InputError(refusal)
+    return made
 
 
 def _feeding(claim: Claim, ground: Ground) -> Feeding | Unfit:
@@ -86,6 +93,10 @@ def measured(subject: Subject, bound: Bound, *, first: Lab | None, counted: Coun
     """
     stated = subject.stated
     deltas, found, looks = _in_looks(subject, bound) if stated.sequential else _at_once(subject, bound)
+    obstacle = _obstacle(bound, deltas, subject, found.interval.level)
+    if not _changed(deltas, subject):
+        obstacle = obstacle or _NOTHING
+        found = replace(found, standing=Standing.UNDECIDED)
     return Measured(
         subject=str(subject),
         meaning=subject.outcome.meaning,
@@ -97,8 +108,8 @@ def measured(subject: Subject, bound: Bound, *, first: Lab | None, counted: Coun
         alpha=stated.alpha,
         n=len(deltas.harm),
         looks=looks,
-        obstacle=_obstacle(bound, deltas, subject, found.interval.level),
-        beside=compare(subject, bound, deltas, len(deltas.harm), first=first, counted=counted),
+        obstacle=obstacle,
+        beside=compare(subject, bound, deltas, first=first, level=found.interval.level, counted=counted),
     )
 
 
@@ -127,17 +138,25 @@ def _in_looks(subject: Subject, bound: Bound) -> tuple[Deltas, Judged, int]:
     return deltas, judged_by(bound, interval, sides=decision.sides, ps=ps), len(decision.looks)
 
 
+def _changed(deltas: Deltas, subject: Subject) -> bool:
+    """Whether what was replaced changed any sequence by more than a sum in another order would.
+
+    Of a path it is enough that the sender did, by whatever way: then its path was tried, and may carry exactly nothing.
+    """
+    felt = deltas.whole if isinstance(subject, Feeding) and deltas.whole is not None else deltas.harm
+    return bool((felt.abs() > _ROUNDING * deltas.clean.abs().clamp(min=1)).any())
+
+
 def _obstacle(bound: Bound, deltas: Deltas, subject: Subject, level: float) -> str:
     """Why support is impossible: a share of something that may be nothing, or nothing there that could be lost."""
-    if deltas.whole is None:
+    stake = deltas.whole if bound.is_share else deltas.at_stake if bound.is_absence else None
+    if stake is None:
         return ""
-    whole = bootstrap_mean(deltas.whole, seed=subject.stated.seed, level=level)
-    said = f"{subject.whole} is {with_interval(whole)} {subject.outcome.unit}"
+    whole = bootstrap_mean(stake, seed=subject.stated.seed, level=level)
+    said = f"{subject.whole if bound.is_share else subject.stake} is {with_interval(whole)} {subject.outcome.unit}"
     if bound.is_share:
         return "" if whole.low > WHOLE_FLOOR else f"{said}, too little to be shared"
-    if isinstance(subject, Ablating) and bound.quantity in (Quantity.HARM, Quantity.SIZE) and not bound.at_least:
-        return "" if whole.low > bound.value else f"{said}, so that little more than {bound.value:g} could be lost"
-    return ""
+    return "" if whole.low > bound.value else f"{said}, so that little more than {bound.value:g} could be lost"
 
 
 def _joined(parts: list[Deltas]) -> Deltas:
@@ -146,4 +165,11 @@ def _joined(parts: list[Deltas]) -> Deltas:
         harm=torch.cat([part.harm for part in parts]),
         clean=torch.cat([part.clean for part in parts]),
         whole=torch.cat(wholes) if wholes else None,
+        at_stake=torch.cat([part.at_stake for part in parts]),
     )
+
+
+_NOTHING = "the ablation changed nothing: no sequence by more than rounding, as if nothing had been tried"
+
+_ROUNDING = 1e-6
+"""Of the clean outcome, or of 1 where that is less: what fp32 makes of the same number computed twice."""

@@ -47,6 +47,11 @@ class Feeding:
         return "the sender's total effect"
 
     @property
+    def stake(self) -> str:
+        """What there is to lose, in words."""
+        return self.whole
+
+    @property
     def n_sequences(self) -> int:
         """How many sequences there are to measure on."""
         return len(self.ground.task.trial.measured)
@@ -63,7 +68,8 @@ class Feeding:
     def deltas(self, start: int, stop: int) -> Deltas:
         """What the path changes on the sequences start to stop - 1, and the sender's total effect there."""
         found = self._effects([self.sender], [self._input], start, stop)
-        return Deltas(harm=found.effect[:, 0, 0], clean=found.base, whole=found.total[:, 0])
+        total = found.total[:, 0]
+        return Deltas(harm=found.effect[:, 0, 0], clean=found.base, whole=total, at_stake=total)
 
     def by_other_inputs(self, stop: int) -> dict[str, Values]:
         """The sender's effect by each of the receivers' two other inputs."""

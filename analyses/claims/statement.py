@@ -21,7 +21,7 @@ from typing import Any
 
 from analyses.claims.bounds import Bound, Quantity, Standing, parse_bound
 from analyses.claims.rules import HeadRule, parse_rule
-from analyses.config_rules import SEED, at_least, between, require, within
+from analyses.config_rules import SEED, Rule, at_least, between, require
 from interp.ablation import Frozen
 from interp.outcomes import get_outcome
 from interp.paths import FFNs, Input
@@ -82,7 +82,7 @@ class Statement:
     intervention: str | None = None
     """What is put in the places; mean if nothing is said. Of a path: counterfactual, or mean@pos."""
     gate: float = 0.0
-    """The share of what was there that stays: 0 is wholly replaced."""
+    """The share of what was there that stays: 0 is wholly replaced; at 1 nothing would be tried."""
     positions: tuple[int, ...] | None = None
     """Absolute positions where it is replaced; all if nothing is said."""
     freeze: str = "nothing"
@@ -113,7 +113,8 @@ class Statement:
             object.__setattr__(self, name, as_enum(choices, getattr(self, name), name))
         if self.input is not None:
             object.__setattr__(self, "input", as_enum(Input, self.input, "input"))
-        require(self, gate=within(0, 1), alpha=between(0, 1), sequences=at_least(2), seed=SEED)
+        require(self, gate=Rule(lambda gate: 0 <= gate < 1, "a number from 0 up to, not including, 1"))
+        require(self, alpha=between(0, 1), sequences=at_least(2), seed=SEED)
         require(self, period=at_least(2), positions=at_least(0))
         parse_steps(self.step)
         _require_name(self.name)

@@ -146,7 +146,7 @@ def decide(found: Measured, bound: Bound, p: float) -> tuple[Standing, str]:
     if bound.is_share and found.obstacle:
         return Standing.UNDECIDED, found.obstacle
     if standing == Standing.UNDECIDED:
-        return standing, f"the interval reaches to both sides of `{bound}`"
+        return standing, found.obstacle or f"the interval reaches to both sides of `{bound}`"
     if p > found.alpha:
         return Standing.UNDECIDED, f"after Holm's correction p = {p:.3g} is above {found.alpha:g}"
     if standing == Standing.SUPPORTED:

@@ -10,15 +10,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from analyses import hypotheses
+from analyses.claims import measuring
+from analyses.claims.ablating import Ablating, reaches, text_counterpart
 from analyses.claims.bounds import Bound, Standing, parse_bound
+from analyses.claims.controls import compare, matched_for
 from analyses.claims.files import Claim
+from analyses.claims.ground import Deltas, Ground
+from analyses.claims.measuring import subject_of
+from analyses.claims.paths import Feeding
 from analyses.claims.records import Record, load_record, save_record
 from analyses.claims.statement import ControlKind
 from analyses.claims.verdicts import Beside, Checkpoint, Measured, Verdict, corrected, decide
 from analyses.claims.wording import since_phrase
 from analyses.hypotheses import check, holds_from, load_claims, sentence, steps_of, verdicts_of_run, verdicts_on
+from interp.ablation import ablation_of
+from interp.controls import control_p
+from interp.head_roles import HeadRoles, find_head_roles
+from interp.optimal import Fitting, Optima, fit_optimal
+from interp.outcomes import NEW_TOKEN, get_outcome, new_token_targets
 from model import GPT
 from model.checkpoint import save_checkpoint
 from model.errors import CheckpointError, InputError, UnknownNameError
@@ -51,19 +64,22 @@ def verdict_on(tmp_path: Path, lab: Lab, **keys: Any) -> Verdict:
 @pytest.mark.parametrize(
     ("keys", "standing"),
     [
-        ({"effect": "harm >= 2.0"}, "supported"),
         ({"effect": "harm >= 30"}, "refuted"),
         ({"effect": "harm <= 0.05"}, "refuted"),
         ({"effect": "share >= 0.5"}, "supported"),
-        ({"effect": "share >= 0.5", "gate": 1.0}, "refuted"),
+        ({"effect": "share >= 0.5", "gate": 0.5}, "refuted"),
         ({"effect": "harm >= 2.0", "control": "text"}, "supported"),
         ({"effect": "harm >= 2.0", "control": "step0"}, "supported"),
         ({"effect": "harm >= 0.5", "metric": "copy_accuracy"}, "supported"),
-        ({"effect": "harm >= 2.0", "positions": [0]}, "refuted"),
-        ({"effect": "|harm| <= 0.05", "ablate": "L1H0,L1H1"}, "supported"),
-        ({"effect": "harm <= 0.05", "ablate": "L0H0:zero"}, "supported"),
-        ({"effect": "gain >= 0.1", "ablate": "L1H0"}, "refuted"),
-        ({"effect": "harm >= 2.0", "freeze": "patterns", "ablate": "L0H1"}, "refuted"),
+        ({"effect": "harm >= 4.0"}, "supported"),
+        ({"effect": "harm >= 4.0", "positions": [4]}, "refuted"),
+        ({"effect": "|harm| <= 0.05", "ablate": "L1H0,L1H2", "gate": 0.5}, "supported"),
+        ({"effect": "harm <= 0.05", "ablate": "L1H2:zero", "gate": 0.4}, "supported"),
+        ({"effect": "harm <= 0.05", "gate": 0.5, "metric": "copy_kl"}, "supported"),
+        ({"effect": "harm <= 15", "gate": 0.5, "metric": "copy_logit_difference"}, "supported"),
+        ({"effect": "harm <= 0.7", "positions": [4], "metric": "copy_accuracy"}, "supported"),
+        ({"effect": "harm >= 2.0", "intervention": "optimal", "metric": "copy_kl"}, "supported"),
+        ({"effect": "gain >= 0.1", "gate": 0.5}, "refuted"),
         ({"effect": "harm >= 2.0", "ablate": "L0H1"}, "supported"),
         ({"effect": "harm >= 2.0", "sequential": True, "sequences": 64}, "supported"),
         (PATH, "supported"),
@@ -126,11 +142,144 @@ def test_a_path_without_later_receivers_is_undecided(tmp_path: Path, lab: Lab):
     assert "no receiver (induction >= 0.4 and induction >= 2 * reordered) is in a later layer" in found.reason
 
 
-def test_nothing_can_be_lost_where_nothing_was_learned(tmp_path: Path, lab: Lab):
-    """At step 0 a claim of absence would hold of anything."""
-    found = verdict_on(tmp_path, open_run(f"{lab.path}@0"), ablate="L1H2", effect="harm <= 0.5")
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({}, "the intact model's advantage over token frequencies"),
+        ({"metric": "text_loss"}, "the intact model's advantage over token frequencies"),
+        ({"metric": "copy_accuracy"}, "the intact model's lead over always guessing the commonest token"),
+        ({"metric": "text_accuracy"}, "the intact model's lead over always guessing the commonest token"),
+        ({"metric": "copy_kl"}, "the intact model's advantage over token frequencies (the loss on the same targets)"),
+        ({"metric": "text_kl"}, "the intact model's advantage over token frequencies (the loss on the same targets)"),
+        ({"metric": "copy_logit_difference"}, "the intact model's own difference"),
+        ({**PATH, "sender": "L0H1", "receivers": "L1H2"}, "the sender's total effect"),
+    ],
+    ids=str,
+)
+def test_nothing_can_be_lost_where_nothing_was_learned(tmp_path: Path, lab: Lab, keys: dict[str, Any], said: str):
+    """At step 0 a claim of absence would hold of anything, whatever it is measured by."""
+    usual = {"ablate": "L1H2"} if "sender" not in keys else {}
+    found = verdict_on(tmp_path, open_run(f"{lab.path}@0"), **usual | keys | {"effect": "harm <= 0.5"})
+    assert found.measured is not None
+    assert parse_bound("harm <= 0.5").holds(found.measured.harm), "the interval alone would support it"
     assert found.standing == "undecided"
-    assert "advantage over token frequencies" in found.reason
+    assert found.reason.startswith(f"{said} is ")
+    assert found.reason.endswith("so that little more than 0.5 could be lost")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"effect": "|harm| <= 0.05", "ablate": "L1H0,L1H1"},
+        {"effect": "harm <= 0.05", "ablate": "L0H0:zero"},
+        {"effect": "gain >= 0.1", "ablate": "L1H0"},
+        {"effect": "harm >= 2.0", "freeze": "patterns", "ablate": "L0H1"},
+        {"effect": "harm <= 0.05", "ablate": "L0H1", "positions": [0], "intervention": "mean@pos"},
+        {"effect": "|harm| <= 0.05", "ablate": "L1H0", "sequential": True, "sequences": 64},
+    ],
+    ids=str,
+)
+def test_an_ablation_that_changes_nothing_at_all_decides_nothing(tmp_path: Path, lab: Lab, keys: dict[str, Any]):
+    """Heads that write nothing here, and the mean of a BOS in the place of a BOS: as if nothing had been tried."""
+    found = verdict_on(tmp_path, lab, **keys)
+    assert found.standing == "undecided"
+    assert found.reason.startswith("the ablation changed nothing")
+
+
+def subject(lab: Lab, tmp_path: Path, **keys: Any) -> Any:
+    """What one claim is about, ready to be measured."""
+    (only,) = claims_of(tmp_path, keys)
+    return subject_of(only, Ground.of(lab, only.stated))
+
+
+def test_rules_see_the_discovery_sequences_and_no_others(tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch):
+    seen = []
+
+    def spy(gpt: GPT, tokens: Tensor, **keys: Any) -> HeadRoles:
+        seen.append(tokens)
+        return find_head_roles(gpt, tokens, **keys)
+
+    monkeypatch.setattr("analyses.claims.ground.find_head_roles", spy)
+    task = subject(lab, tmp_path, ablate=INDUCTION).ground.task
+    (tokens,) = seen
+    assert torch.equal(tokens, task.discovery)
+    others = {tuple(row) for draw in (task.trial.measured, task.trial.reference) for row in draw.tolist()}
+    assert not others & {tuple(row) for row in tokens.tolist()}
+
+
+def test_what_could_be_lost_is_counted_by_sequence(tmp_path: Path, lab: Lab):
+    """A share's whole varies with the text that a sequence happens to hold; so does what guessing would get."""
+    loss = subject(lab, tmp_path, ablate="L1H2", metric="text_loss")
+    trial, deltas = loss.ground.trial("text_loss"), loss.deltas(2, 9)
+    counts = trial.reference[:, 1:].flatten().bincount(minlength=planted.D_VOCAB).double() + 1
+    unigram = -(counts / counts.sum()).log()[trial.measured[2:9, 1:]].mean(1)
+    assert unigram.std() > 0
+    torch.testing.assert_close(deltas.whole, unigram - deltas.clean)
+    assert torch.equal(deltas.at_stake, deltas.whole)
+    hits = subject(lab, tmp_path, ablate="L1H2", metric="text_accuracy").deltas(2, 9)
+    guessed = (trial.measured[2:9, 1:] == counts.argmax()).double().mean(1)
+    torch.testing.assert_close(hits.at_stake, hits.clean - guessed)
+    assert hits.whole is None
+    copied = subject(lab, tmp_path, ablate="L1H2").deltas(2, 9)
+    diverged = subject(lab, tmp_path, ablate="L1H2", metric="copy_kl").deltas(2, 9)
+    assert torch.equal(diverged.at_stake, copied.whole)
+
+
+# --- where an edit can be felt ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("places", "positions", "targets", "felt"),
+    [
+        ("L1H0", [0], [3, 4], False),
+        ("L1H0", [3], [3, 4], True),
+        ("L1.attn", [2, 5], [3, 4], False),
+        ("L0H0", [0], [3, 4], True),
+        ("L0H0", [4], [3, 4], True),
+        ("L0H0", [5], [3, 4], False),
+        ("L0H0,L1H1", [0], [3, 4], True),
+        ("L0H0:mean@seq", [0], [3, 4], False),
+        ("L0H0:mean@seq", [0, 1], [3, 4], True),
+        ("L0H0:mean@seq,L0H1:zero", [0], [3, 4], True),
+        ("L1H0:mean@seq", None, [0], False),
+        ("L1H0", None, [0], True),
+    ],
+)
+def test_an_edit_is_felt_at_its_position_and_by_attention_later(
+    lab: Lab, places: str, positions: list[int] | None, targets: list[int], felt: bool
+):
+    weighed = torch.zeros(8, dtype=torch.bool)
+    weighed[targets] = True
+    made = ablation_of(places, lab.config, positions=positions)
+    assert reaches(made, weighed, n_layers=2) is felt
+
+
+# --- optimal constants ------------------------------------------------------------------------------------------------
+
+
+def test_constants_are_fitted_once_however_many_looks_there_are(
+    tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch
+):
+    fits = []
+
+    def spy(*given: Any, **keys: Any) -> Optima:
+        fits.append(given[3].name)
+        return fit_optimal(*given, **keys, fitting=Fitting(n_steps=2, n_looks=1))
+
+    monkeypatch.setattr("analyses.claims.ablating.fit_optimal", spy)
+    monkeypatch.setattr("interp.trials.fit_optimal", None)
+    about = subject(lab, tmp_path, ablate="L1H2:optimal", metric="copy_accuracy")
+    for start in (0, 8):
+        about.deltas(start, start + 8)
+    assert fits == ["copy_loss"], "fitted for a loss, whatever is measured"
+
+
+@pytest.mark.parametrize(("intervention", "n"), [("mean", 99), ("optimal", 19)])
+def test_constants_are_fitted_for_no_more_matched_sets_than_alpha_takes(tmp_path: Path, intervention: str, n: int):
+    wide = planted_lab(tmp_path / "wide", planted.induction_model(n_heads=16, n_ctx=24))
+    sets = matched_for(subject(wide, tmp_path, ablate="L1H0,L1H2", intervention=intervention), alpha=0.05)
+    assert len(sets.sets) == n
+    assert ("constants of its own" in sets.note) is (intervention == "optimal")
 
 
 def test_a_share_of_next_to_nothing_is_undecided(tmp_path: Path, lab: Lab):
@@ -169,8 +318,15 @@ def test_matched_sets_rank_the_planted_head_among_bystanders(tmp_path: Path):
     """With 20 heads in a layer, 19 other sets allow p = 1/20."""
     wide = planted_lab(tmp_path / "wide", planted.induction_model(n_heads=20, n_ctx=24))
     keys = {"control": "matched", "sequences": 8}
-    found, null, path = verdicts_on(
-        claims_of(tmp_path, keys, {**keys, "ablate": "L1H0", "effect": "harm >= 0.0"}, {**PATH, **keys}),
+    found, null, path, small, early = verdicts_on(
+        claims_of(
+            tmp_path,
+            keys,
+            {**keys, "ablate": "L1H0", "effect": "harm >= 0.0"},
+            {**PATH, **keys},
+            {**keys, "effect": "harm <= 30"},
+            {**keys, "sequential": True, "sequences": 64, "alpha": 0.06},
+        ),
         wide,
     )
     assert found.measured is not None and null.measured is not None and path.measured is not None
@@ -178,6 +334,82 @@ def test_matched_sets_rank_the_planted_head_among_bystanders(tmp_path: Path):
     assert (found.standing, path.standing) == ("supported", "supported")
     assert null.measured.beside.beaten is False
     assert null.standing == "undecided"
+    assert small.measured is not None and early.measured is not None
+    assert small.measured.beside.p == 1.0, "of all it costs most, so nothing speaks for `<=`"
+    assert small.standing == "undecided"
+    assert (early.standing, early.measured.n) == ("supported", 16)
+    assert "on all 64 sequences" in early.measured.beside.said
+
+
+def test_matched_sets_are_tried_on_as_many_sequences_whenever_the_claimed_set_was_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A number of sequences that the claimed set's own noise chose would flatter that set."""
+    wide = planted_lab(tmp_path / "wide", planted.induction_model(n_heads=20, n_ctx=24))
+    about = subject(wide, tmp_path, ablate="L1H2", control="matched", sequential=True, sequences=64)
+    asked, noise = [], torch.randn(64, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def deltas(_: object, start: int, stop: int) -> Deltas:
+        asked.append((start, stop))
+        return toy_deltas(noise[start:stop, 0] + 2)
+
+    monkeypatch.setattr(Ablating, "deltas", deltas)
+    monkeypatch.setattr(Ablating, "others", lambda _, sets, stop, counted: 2 + noise[:stop, 1:].mean(0))
+    bound = parse_bound("harm >= 0.5")
+    found = measuring.measured(about, bound, first=None)
+    assert found.n == 16
+    assert asked == [(0, 16), (0, 64)]
+    assert found.beside.p == control_p(float(noise[:, 0].mean()), noise[:, 1:].mean(0))
+
+
+def toy_deltas(harm: Tensor) -> Deltas:
+    return Deltas(harm=harm, clean=torch.ones_like(harm), whole=None, at_stake=5 + harm)
+
+
+@pytest.mark.parametrize(("sd", "beaten"), [(0.1, True), (3.0, False)])
+def test_step_0_is_beaten_by_the_whole_interval_of_the_difference(
+    tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch, sd: float, beaten: bool
+):
+    about = subject(lab, tmp_path, ablate="L1H2", control="step0")
+    monkeypatch.setattr(Ablating, "deltas", lambda *_: toy_deltas(0.5 + torch.zeros(32)))
+    deltas = toy_deltas(spread(1.0, sd=sd))
+    found = compare(about, parse_bound("harm >= 1"), deltas, first=open_run(f"{lab.path}@0"), level=0.99)
+    assert found.interval is not None
+    assert (found.interval.mean, found.interval.level) == (pytest.approx(0.5), 0.99)
+    assert found.beaten is beaten
+
+
+@pytest.mark.parametrize(("there", "beaten"), [(0.5, True), (0.95, False), (1.5, False)])
+def test_text_is_beaten_by_an_interval_that_lies_beyond_its_own(
+    tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch, there: float, beaten: bool
+):
+    about = subject(lab, tmp_path, ablate="L1H2", control="text")
+    monkeypatch.setattr(Ablating, "on_text", lambda _: (NEW_TOKEN, spread(there, sd=0.5, seed=1)))
+    found = compare(about, parse_bound("harm >= 1"), toy_deltas(spread(1.0, sd=0.5)), first=None, level=0.95)
+    assert found.beaten is beaten
+
+
+@pytest.mark.parametrize(("larger", "beaten"), [(0.5, True), (1.5, False)])
+def test_of_the_other_inputs_the_larger_must_be_beaten(
+    tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch, larger: float, beaten: bool
+):
+    about = subject(lab, tmp_path, **PATH, control="inputs")
+    ways = {"Q": spread(0.0, seed=1), "V": spread(larger, seed=2)}
+    monkeypatch.setattr(Feeding, "by_other_inputs", lambda *_: ways)
+    found = compare(about, parse_bound("harm >= 1"), toy_deltas(spread(1.0)), first=None, level=0.95)
+    assert found.beaten is beaten
+    assert "the difference from V" in found.said
+
+
+@pytest.mark.parametrize("metric", ["copy_loss", "copy_accuracy", "copy_kl"])
+def test_the_text_control_looks_where_there_is_nothing_to_copy(lab: Lab, metric: str):
+    """Only after a token that has not occurred before: other text repeats itself."""
+    counterpart = text_counterpart(metric)
+    tokens = lab.eval_tokens
+    assert counterpart is not None
+    assert torch.equal(counterpart.targets(tokens), new_token_targets(tokens))
+    assert counterpart.measure == get_outcome(metric, period=5).measure
+    assert counterpart.meaning.endswith("where the current token is new")
 
 
 # --- together ---------------------------------------------------------------------------------------------------------
@@ -218,6 +450,14 @@ def test_a_correction_can_leave_a_clear_interval_undecided():
         ({"effect": "share >= 0.5", "metric": "copy_accuracy"}, "copy_accuracy does not have"),
         ({"effect": "harm >= 1.2", "metric": "copy_accuracy"}, "impossible: copy_accuracy lies between 0 and 1"),
         ({"effect": "harm <= 2", "metric": "text_accuracy"}, "impossible: text_accuracy"),
+        ({"effect": "|harm| <= 1", "metric": "copy_accuracy"}, "cannot be missed: copy_accuracy"),
+        ({"effect": "gain >= 0.1", "metric": "copy_kl"}, "impossible: nothing is nearer to the intact model"),
+        ({"ablate": "L1H2", "positions": [0]}, "copy_loss cannot change: .* Choose other positions"),
+        ({"ablate": "L0H1", "positions": [0], "intervention": "mean@seq"}, "copy_loss cannot change"),
+        ({"ablate": "L0H1", "positions": [6]}, "copy_loss cannot change"),
+        ({"ablate": "L1H2:optimal", "positions": [4]}, "a constant that was fitted for something else"),
+        ({"ablate": "L1H2:optimal", "freeze": "patterns"}, "a constant that was fitted for something else"),
+        ({"intervention": "optimal", "freeze": "patterns"}, "a constant that was fitted for something else"),
         ({"control": "text", "metric": "text_loss"}, "which does not exist"),
         ({"control": "text", "metric": "copy_logit_difference"}, "which does not exist"),
         ({"control": "text", "intervention": "counterfactual"}, "no counterfactual on held-out text"),
@@ -269,6 +509,26 @@ def test_paths_of_a_model_without_edges_are_refused(tmp_path: Path):
     gpt = GPT(replace(planted.induction_model().config, norm="post"), seed=0).eval()
     with pytest.raises(InputError, match="path patching"):
         check(claims_of(tmp_path, PATH), planted_lab(tmp_path / "post", gpt))
+
+
+def test_positions_where_found_heads_are_not_read_are_refused_before_any_ablation(
+    tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch
+):
+    """The rule may find a head of any layer, and finds one of the last."""
+    (only,) = claims_of(tmp_path, {"positions": [0]})
+    check([only], lab)
+    monkeypatch.setattr("interp.trials.Bench.harms", None)
+    with pytest.raises(
+        InputError, match='claim "claim-0": With L1H2:mean .at position 0. ablated, copy_loss cannot change'
+    ):
+        hypotheses.test_claim(only, lab)
+    (excused,) = verdicts_on([only], lab, excuse=True)
+    assert excused.standing == "undecided"
+
+
+def test_a_claim_that_takes_nothing_out_is_refused(tmp_path: Path):
+    with pytest.raises(InputError, match="gate=1.0 is not allowed; give a number from 0 up to, not including, 1"):
+        claims_of(tmp_path, {"gate": 1.0})
 
 
 def test_matched_sets_of_found_heads_are_counted_before_any_ablation(
