@@ -311,12 +311,18 @@ def test_the_share_has_an_interval_in_which_both_losses_vary_by_sequence(lab: La
     assert unigram.shape == (12,)
     assert float(unigram.std()) > 0
     assert trial.scales[0] == pytest.approx(float(unigram.mean()))
+    worse = replace(trial, surprise=20 + torch.arange(lab.config.d_vocab, dtype=torch.float64))
     found = bench.harms(trial, [ablation])
-    harm, gain = found.harm[:, 0, 0], unigram - found.clean[:, 0]
-    (effect, _) = effects_on(trial, found, 0, seed=0)
-    if float(gain.mean()) > 1:
-        assert effect.share_interval == bootstrap_ratios(harm[:, None], gain[:, None], seed=0)[0]
-        assert effect.share == pytest.approx(float(harm.mean() / gain.mean()))
+    (effect, _) = effects_on(worse, found, 0, seed=0)
+    losses = torch.stack([worse.surprise[row[1:]].mean() for row in trial.measured])
+    harm, gain = found.harm[:, 0, 0], losses - found.clean[:, 0]
+    assert effect.share_interval is not None
+    expected = bootstrap_ratios(harm[:, None], gain[:, None], seed=0)[0]
+    assert effect.share_interval.low == pytest.approx(expected.low)
+    assert effect.share_interval.high == pytest.approx(expected.high)
+    assert effect.share == pytest.approx(float(harm.mean() / gain.mean()))
+    constant = bootstrap_ratios(harm[:, None], gain.mean() + 0 * gain[:, None], seed=0)[0]
+    assert effect.share_interval.low != pytest.approx(constant.low, rel=1e-3), "as if the unigram were one number"
 
 
 def test_a_share_of_what_may_be_nothing_is_none(lab: Lab) -> None:
