@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from interp.dose import DoseResponse
 from interp.stats import Interval
 from interp.token_harms import Group, HurtToken, TokenHarms
-from interp.wording import number
+from interp.wording import fine, number
 
 WIDEST, NARROWEST = 120, 76
 """Columns that lines have at most, and at least: beyond, an eye loses the line; below, nothing fits."""
@@ -27,16 +27,22 @@ def dose_lines(curve: DoseResponse, width: int | None = None) -> list[str]:
     rows = [
         [
             f"{gate:.0%}",
-            number(curve.harm[place].mean),
+            _mean(curve.harm[place]),
             _ends(curve.harm[place]),
-            _signed(curve.bend[place].mean) if 0 < gate < 1 else "",
+            _signed(curve.bend[place]) if 0 < gate < 1 else "",
             _ends(curve.bend[place]) if 0 < gate < 1 else "",
         ]
         for place, gate in enumerate(curve.gates)
     ]
     title = f"How much of it is taken out (harm in {curve.unit}, n = {curve.harm.n} sequences, paired)"
     lines = _aligned(["stays", "harm", "95% interval", "off a line", "95% interval"], rows)
-    return [title, *_barred(lines, curve.harm.mean.tolist(), width)]
+    return [title, *_barred(lines, curve.harm.mean.tolist(), width), *_OFF_A_LINE]
+
+
+_OFF_A_LINE = (
+    "off a line: harm beyond the straight line between the two ends; where it is",
+    "negative, what is left makes up for part of what is gone.",
+)
 
 
 def token_lines(tokens: TokenHarms, width: int | None = None) -> list[str]:
@@ -62,7 +68,7 @@ def _groups(title: str, groups: Sequence[Group], width: int | None) -> list[str]
         [
             group.label,
             f"{group.n_targets:,}",
-            number(group.harm.mean),
+            _mean(group.harm),
             _ends(group.harm),
             "" if group.share is None else f"{group.share:.0%}",
         ]
@@ -113,14 +119,22 @@ def _barred(lines: Sequence[str], values: Sequence[float], width: int | None) ->
     return [head.rstrip(), *(f"{row}  {'█' * bar}".rstrip() for row, bar in zip(rows, bars, strict=True))]
 
 
+def _mean(interval: Interval) -> str:
+    return _told(interval)[0]
+
+
 def _ends(interval: Interval) -> str:
-    return f"[{_end(interval.low)}, {_end(interval.high)}]"
+    _, *ends = _told(interval)
+    return f"[{', '.join(ends)}]" if ends else "too few"
 
 
-def _end(value: float) -> str:
-    return number(value) if math.isfinite(value) else ("-∞" if value < 0 else "∞")
+def _told(interval: Interval) -> tuple[str, ...]:
+    """The mean and its ends; no ends where too few sequences bound it."""
+    if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
+        return fine(interval.mean)
+    return fine(interval.mean, interval.low, interval.high)
 
 
-def _signed(value: float) -> str:
-    text = number(value)
+def _signed(interval: Interval) -> str:
+    text = _mean(interval)
     return text if text.startswith("-") or float(text) == 0 else f"+{text}"

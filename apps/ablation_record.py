@@ -37,6 +37,8 @@ def record(
         "harm": _interval(asked.harm),
         "p": asked.p,
         "share": asked.share,
+        "share_interval": _share(asked),
+        "share_of": "advantage: scale (what token frequencies alone give) minus clean, in the unit of the outcome",
         "outcomes": [_outcome(each, effect.at_start(each.name)) for each in effect.outcomes],
         "control": _control(effect.control),
         "decision": None if effect.decision is None else _decision(effect.decision),
@@ -82,9 +84,15 @@ def _outcome(effect: OutcomeEffect, start: OutcomeEffect | None) -> dict[str, An
         "harm": _interval(effect.harm),
         "p": effect.p,
         "scale": _number(effect.scale),
+        "advantage": None if effect.scale is None else _number(effect.scale - effect.clean),
         "share": _number(effect.share),
+        "share_interval": _share(effect),
         "step_0": None if start is None else {"clean": _number(start.clean), "harm": _interval(start.harm)},
     }
+
+
+def _share(effect: OutcomeEffect) -> dict[str, Any] | None:
+    return None if effect.share_interval is None else _interval(effect.share_interval)
 
 
 def _control(control: Control) -> dict[str, Any]:
@@ -92,6 +100,9 @@ def _control(control: Control) -> dict[str, Any]:
         "note": control.note,
         "n_possible": control.n_possible,
         "n_sets": len(control.harm),
+        "n": control.n,
+        "own": control.own,
+        "gains": control.gains,
         "p": control.p,
         "smallest_p": control.smallest_p,
         "median": control.median,

@@ -57,6 +57,8 @@ def sentences() -> Iterator[None]:
         _complain(sentence_of(error))
         raise typer.Exit(WRONG) from None
     except Exception as error:
+        if "model.errors" not in sys.modules:
+            raise  # none of ours, such as the Exit of --help: no reason to import them, and torch with them
         from model.errors import CutawayError
 
         if not isinstance(error, CutawayError):

@@ -137,10 +137,18 @@ def site_of(place: Place) -> str:
 
 
 def _at(positions: tuple[int, ...]) -> str:
-    if len(positions) > _LISTED:
+    """Positions in order, with what follows each other as a range: "at positions 10-20, 30"."""
+    runs: list[list[int]] = []
+    for position in positions:
+        if runs and position == runs[-1][-1] + 1:
+            runs[-1].append(position)
+        else:
+            runs.append([position])
+    if len(runs) > _LISTED:
         return f"at {len(positions)} positions from {positions[0]} to {positions[-1]}"
-    return f"at position{'s' * (len(positions) > 1)} {', '.join(map(str, positions))}"
+    named = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+    return f"at position{'s' * (len(positions) > 1)} {named}"
 
 
 _LISTED = 4
-"""Positions that are named one by one."""
+"""Positions, or ranges of them, that are named one by one."""

@@ -106,9 +106,9 @@ def every_head(n_layers: int, n_heads: int) -> list[Head]:
 
 
 _PLACE = re.compile(
-    r"L(?P<layer>\d+)(?:H(?P<head>\d+)|M(?P<memory>\d+)|\.(?P<sublayer>attn|ffn))(?::(?P<intervention>.*))?"
+    r"L(?P<layer>\d+)(?:H(?P<head>\d+)|M(?P<memory>\d+)|\.(?P<sublayer>attn|ffn))(?:\s*:\s*(?P<intervention>.*))?"
 )
-_LAYER = re.compile(r"(?P<layer>L\d+)(?P<intervention>:.*)?")
+_LAYER = re.compile(r"(?P<layer>L\d+)(?P<intervention>\s*:.*)?")
 _HOW = (
     "Write a head as L1H3, a memory as L1M37, a sublayer as L1.attn or L1.ffn, a layer as L1, "
     "with :zero, :mean or another intervention after it if you like."
@@ -128,13 +128,34 @@ def parse_place(text: str) -> Place:
     if _LAYER.fullmatch(text.strip()):
         raise InputError(f'"{text.strip()}" is a whole layer, two places; name one: {" or ".join(_spelt_out(text))}.')
     if found is None:
-        raise InputError(f'"{text.strip()}" is not a place. {_HOW}')
+        raise InputError(f'"{text.strip()}" is not a place. {_meant(text.strip()) or _HOW}')
     layer = int(found["layer"])
     intervention = None if found["intervention"] is None else parse_intervention(found["intervention"])
     if found["sublayer"]:
         return Place(kind=PlaceKind(found["sublayer"]), layer=layer, intervention=intervention)
     kind = PlaceKind.HEAD if found["head"] else PlaceKind.MEMORY
     return Place(kind=kind, layer=layer, index=int(found["head"] or found["memory"]), intervention=intervention)
+
+
+def _meant(text: str) -> str | None:
+    """What to write for a near miss, in a sentence; None where nothing is near."""
+    if not text:
+        return "There is a comma too many; write one between two places, and none at the end."
+    hook = re.fullmatch(r"blocks\.(\d+)\.(attn|mlp)\b.*", text)
+    if hook is not None:
+        sublayer = {"attn": "attn", "mlp": "ffn"}[hook[2]]
+        return f"It is the name of a hook; the whole sublayer is L{hook[1]}.{sublayer}, one head such as L{hook[1]}H0."
+    name, colon, rest = text.partition(":")
+    several = name.split()
+    if len(several) > 1 and all(map(_is_place, several)):
+        return f"Put commas between places: {','.join(several)}{colon}{rest}."
+    likely = re.sub(r"\.(?:mlp|feedforward|ff)$", ".ffn", re.sub(r"\.(?:attention|att)$", ".attn", name.lower()))
+    likely = re.sub(r"^l(?=\d)", "L", re.sub(r"(?<=\d)[.]?([hm])(?=\d)", lambda found: found[1].upper(), likely))
+    return f"Did you mean {likely}{colon}{rest}?" if likely != name and _is_place(likely) else None
+
+
+def _is_place(text: str) -> bool:
+    return bool(_PLACE.fullmatch(text) or _LAYER.fullmatch(text))
 
 
 def parse_places(text: str) -> tuple[Place, ...]:
@@ -247,7 +268,8 @@ def _require_distinct(places: Sequence[Place]) -> None:
     for position, place in enumerate(places):
         for other in places[:position]:
             if _overlap(place, other):
-                raise InputError(f"{place.label} is already covered by {other.label}. Name every component once.")
+                part, whole = (other, place) if place.index is None else (place, other)
+                raise InputError(f"{part.label} is already covered by {whole.label}. Name every component once.")
 
 
 def _overlap(one: Place, other: Place) -> bool:

@@ -12,7 +12,7 @@ which nothing before it decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,7 +25,7 @@ from interp.places import Places
 from interp.stats import Interval, bootstrap_ratios
 from interp.targets import new_token_targets
 from interp.token_kinds import TokenKind, token_kinds
-from interp.trials import Bench
+from interp.trials import HELD_OUT_TEXT, Bench
 from model.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class Group:
     label: str
     n_targets: int
     harm: Interval
-    """Mean harm of such a target, in the measure's unit, with its interval over sequences."""
+    """Mean harm of such a target, in the measure's unit, with its interval over sequences; without ends (infinite)
+    where too few sequences have such a target."""
     share: float | None
     """The part of the whole harm that falls on these targets; None where the whole is nothing."""
 
@@ -81,7 +82,8 @@ class TokenHarms:
     """What positions are counted from, in words."""
     by_position: tuple[Group, ...]
     by_kind: tuple[Group, ...]
-    """By the kind of the token that is predicted, the most harmful kind first."""
+    """By the kind of the token that is predicted, the most harmful kind first; empty where tokens are drawn at random,
+    of which no kind means anything."""
     by_history: tuple[Group, ...]
     """By whether the current token is new in its sequence; empty for repeated tokens, where the copies say that."""
     worst: tuple[HurtToken, ...]
@@ -101,9 +103,10 @@ def token_harms(
     """Ablate `places` on the sequences that measure `metric`, and take the harm apart.
 
     Raises:
-        InputError: a metric that is one number for each sequence, or an ablation that these sequences cannot take.
+        InputError: a metric that has no parts (`require_parts`), or an ablation that these sequences cannot take.
     """
     ablation = ablation_of(places, bench.gpt.config)
+    require_parts(bench, metric)
     trial, row = bench.trial_of(metric)
     why = trial.why_not(ablation)
     if why is not None:
@@ -133,7 +136,9 @@ def token_harms(
             [_range(first - origin, last - 1 - origin) for first, last in edges],
             [_columns(is_target, first, last) for first, last in edges],
         ),
-        by_kind=tuple(
+        by_kind=()
+        if trial.kind != HELD_OUT_TEXT
+        else tuple(
             sorted(
                 parts.groups([kind.value for kind in kinds], [of_kind == number for number in range(len(kinds))]),
                 key=lambda group: -group.harm.mean,
@@ -142,6 +147,17 @@ def token_harms(
         by_history=() if outcome.name in COPY_OUTCOMES else parts.groups(*_histories(tokens)),
         worst=_worst(harm, is_target, found.clean_by_token, tokens, tokenizer.str_tokens, n_worst),
     )
+
+
+def require_parts(bench: Bench, metric: str) -> None:
+    """InputError, in a sentence, where an outcome is no sum of parts that all count the same way."""
+    trial, row = bench.trial_of(metric)
+    outcome = trial.outcomes[row]
+    if bool((outcome.weights(trial.measured[:1].cpu()) < 0).any()):
+        raise InputError(
+            f"{metric} is a difference between targets ({outcome.meaning}), so its harm is no sum over tokens; ask for "
+            "text_loss, whose harm by position shows both sides."
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -161,6 +177,8 @@ class _Parts:
         whole = float((self.harm * self.weights).sum(1).mean())
         kept = [number for number in range(len(labels)) if bool(count[:, number].any())]
         means = bootstrap_ratios(total[:, kept], count[:, kept], seed=self.seed)
+        lone = (count[:, kept] > 0).sum(0) < _FEWEST
+        means = replace(means, low=means.low.where(~lone, -torch.inf), high=means.high.where(~lone, torch.inf))
         return tuple(
             Group(
                 label=labels[number],
@@ -236,6 +254,9 @@ def _worst(
         )
     return tuple(found)
 
+
+_FEWEST = 2
+"""Sequences that a group must lie in for an interval over sequences."""
 
 _CONTEXT = 40
 """Tokens kept before a target."""

@@ -6,33 +6,85 @@ interval is small), and no evidence either way.
 
 from __future__ import annotations
 
+import math
+
 from interp.effect_parts import CONTROL_LEVEL, AblationEffect, Control, OutcomeEffect
+from interp.intervention_kinds import Intervention
+from interp.places import PlaceKind
 from interp.sequential import Decision
 from interp.stats import Interval
 
+FLOOR = 0.05
+"""The change that matters where nobody says otherwise, in the outcome's unit."""
 
-def effect_sentences(effect: AblationEffect, *, floor: float = 0.05) -> tuple[str, ...]:
-    """What an ablation did, with n, seed and checkpoint, its control, its effect at step 0, and its effect on text.
 
-    A harm whose interval holds zero, or that is smaller than `floor` (in its outcome's unit), is not called an effect;
-    it is called none only where its whole interval is smaller.
+def effect_sentences(effect: AblationEffect, *, floor: float = FLOOR) -> tuple[str, ...]:
+    """What an ablation did, with n, seed and checkpoint, its controls, and its effect at step 0 and on text.
+
+    `floor` is the change that matters, in the metric's unit. It is held against outcomes in that unit on the same
+    sequences only; others have `FLOOR`. A change that is surely there is said with its size, be it smaller or not; none
+    is said to be there only where the whole interval is smaller and holds zero.
     """
-    n, seed = effect.harm.n, effect.seed
-    where = f"{effect.checkpoint}, n = {n} sequences, seed {seed}"
-    lines = [f"With {effect.ablation} ablated, {harm_phrase(effect.effect, floor=floor)} ({where})."]
+    asked = effect.effect
+    about = [effect.checkpoint, f"n = {asked.harm.n} sequences", f"seed {effect.seed}", _level(asked.harm)]
+    about += [] if asked.name.endswith("_kl") else [f"p = {asked.p:.2g} by sign flips"]
+    lines = [f"With {effect.ablation} ablated, {harm_phrase(asked, floor=floor)} ({', '.join(about)})."]
     if effect.decision is not None:
-        lines.append(decision_sentence(effect.decision, effect.effect.unit))
-    lines.append(f"Control: {control_phrase(effect.control, effect.effect.unit)}.")
+        lines.append(decision_sentence(effect.decision, asked.unit))
+    lines.append(_control_sentence(effect))
     start = effect.at_start(effect.metric)
     if start is not None:
-        lines.append(f"At step 0 the same ablation costs {amount(start.harm, start.unit)} (n = {start.harm.n}).")
-    for name, opening in (("text_loss", "At the same time "), ("new_token_loss", "And ")):
+        lines.append(
+            f"At step 0 the same ablation costs {amount(start.harm, start.unit)} ({_at_start(effect, start)})."
+        )
+    for name, opening in _BESIDE:
         if effect.has(name) and name != effect.metric:
             beside = effect.on(name)
-            lines.append(f"{opening}{harm_phrase(beside, floor=floor)} (n = {beside.harm.n}).")
+            phrase = harm_phrase(beside, floor=floor if _alike(beside, asked) else FLOOR)
+            lines.append(f"{opening} {phrase} ({_sequences(beside, asked)}).")
     if effect.sources:
         lines.append(f"Replacements: {'; '.join(effect.sources)}.")
     return (*lines, *effect.notes)
+
+
+_BESIDE = (
+    ("text_loss", "At the same time"),
+    ("new_token_loss", "Second control, where nothing can be copied:"),
+)
+
+
+def _level(harm: Interval) -> str:
+    return f"{100 * harm.level:.4g}% intervals"
+
+
+def _alike(beside: OutcomeEffect, asked: OutcomeEffect) -> bool:
+    """Whether a bound on one is a bound on the other: the same unit, and both on text."""
+    on_text = {"text_loss", "new_token_loss", "icl_score"}
+    return beside.unit == asked.unit and {beside.name, asked.name} <= on_text
+
+
+def _sequences(beside: OutcomeEffect, asked: OutcomeEffect) -> str:
+    """How many sequences, why it is another number than that of the metric, and the level where it is another."""
+    n = beside.harm.n
+    why = ", half of the held-out rows, as the other half gives the replacements" if n < asked.harm.n else ""
+    level = "" if beside.harm.level == asked.harm.level else f", {_level(beside.harm)}"
+    return f"n = {n}{why}{level}"
+
+
+def _at_start(effect: AblationEffect, start: OutcomeEffect) -> str:
+    n = f"n = {start.harm.n}"
+    fixed = "" if start.harm.n == effect.harm.n else ", fixed beforehand"
+    level = "" if start.harm.level == effect.harm.level else f", {_level(start.harm)}"
+    fitted = "; constants fitted anew there" if effect.ablation.takes(Intervention.OPTIMAL) else ""
+    return n + fixed + level + fitted
+
+
+def _control_sentence(effect: AblationEffect) -> str:
+    memories = effect.ablation.places[0].kind is PlaceKind.MEMORY
+    phrase = control_phrase(effect.control, effect.effect.unit, noun="memories" if memories else "heads")
+    if effect.control.p is None:
+        return f"{phrase[:1].upper()}{phrase[1:]}."
+    return f"Control: {phrase}{_elsewhere(effect)}."
 
 
 def decision_sentence(decision: Decision, unit: str) -> str:
@@ -41,10 +93,10 @@ def decision_sentence(decision: Decision, unit: str) -> str:
     what = f"the side of {bounds} {unit}"
     chance = f"each look has its share of an error of {decision.alpha:g}"
     times = f"{len(decision.looks)} {'look' if len(decision.looks) == 1 else 'looks'}"
-    if decision.is_decided:
-        of_most = f"{decision.n} of {decision.most} sequences"
-        return f"Decided: {what} was known after {of_most} ({times}; {chance})."
-    return f"Not decided: {what} is not known after all {decision.most} sequences ({times}; {chance})."
+    if not decision.is_decided:
+        return f"Not decided: {what} is not known after all {decision.most} sequences ({times}; {chance})."
+    of_most = f"all {decision.n}" if decision.n == decision.most else f"{decision.n} of {decision.most}"
+    return f"Decided: {what} was known after {of_most} sequences ({times}; {chance})."
 
 
 def is_effect(outcome: OutcomeEffect, floor: float) -> bool:
@@ -55,18 +107,21 @@ def is_effect(outcome: OutcomeEffect, floor: float) -> bool:
 def harm_phrase(outcome: OutcomeEffect, *, floor: float) -> str:
     """As in "the loss on held-out text rises by 0.61 nats [0.55, 0.66], from 1.20 to 1.81".
 
-    A fall is given as its size; what is neither rise nor fall keeps its sign.
+    A fall is given as its size, and what is less than `floor` is said to be; what may be neither rise nor fall keeps
+    its sign.
     """
     harm, unit = outcome.harm, outcome.unit
-    if harm.within(floor):
-        return f"the {outcome.meaning} does not change by {floor:g} {unit} or more: {_change(outcome)}"
-    if not is_effect(outcome, floor):
-        return f"no change of the {outcome.meaning} by {floor:g} {unit} or more could be shown: {_change(outcome)}"
+    ends = f", from {number(outcome.clean)} to {number(outcome.ablated)}{_share(outcome)}"
+    if not harm.excludes(0.0):
+        none = f"the {outcome.meaning} does not change by {floor:g} {unit} or more"
+        open_ = f"no change of the {outcome.meaning} by {floor:g} {unit} or more could be shown"
+        return f"{none if harm.within(floor) else open_}: {_change(outcome)}{ends}"
     rises = (harm.mean > 0) is outcome.lower_is_better
-    ends = (harm.mean, harm.low, harm.high) if harm.mean > 0 else (-harm.mean, -harm.high, -harm.low)
-    size = f"{'rises' if rises else 'falls'} by {_amount(*ends, unit)}"
-    phrase = f"the {outcome.meaning} {size}, from {outcome.clean:.2f} to {outcome.ablated:.2f}"
-    return phrase + ("" if outcome.share is None else f" ({share_phrase(outcome.share)})")
+    size = (harm.mean, harm.low, harm.high) if harm.mean > 0 else (-harm.mean, -harm.high, -harm.low)
+    less = f", less than the {floor:g} that matters" if harm.within(floor) else ""
+    if not less and abs(harm.mean) < floor:
+        less = f", not shown to reach the {floor:g} that matters"
+    return f"the {outcome.meaning} {'rises' if rises else 'falls'} by {_amount(*size, unit)}{less}{ends}"
 
 
 def _change(outcome: OutcomeEffect) -> str:
@@ -87,7 +142,8 @@ def amount(harm: Interval, unit: str) -> str:
 
 
 def _amount(mean: float, low: float, high: float, unit: str) -> str:
-    return f"{number(mean)} {unit} [{number(low)}, {number(high)}]"
+    mean_, *ends = fine(mean, low, high)
+    return f"{mean_} {unit} [{', '.join(ends)}]"
 
 
 def with_interval(interval: Interval) -> str:
@@ -105,26 +161,79 @@ def number(value: float) -> str:
     return text.removeprefix("-") if float(text) == 0 else text
 
 
+def fine(mean: float, low: float | None = None, high: float | None = None, *, decimals: int = 2) -> tuple[str, ...]:
+    """A number, or a mean with its ends: two decimals, and more where a small effect that is surely there would read 0.
+
+    >>> fine(0.014), fine(-0.0042), fine(-1e-9)
+    (('0.01',), ('-0.004',), ('0.00',))
+    >>> fine(0.0008, 0.0002, 0.0014), fine(0.0001, -0.2, 0.2)
+    (('0.0008', '0.0002', '0.0014'), ('0.00', '-0.20', '0.20'))
+    """
+    values = [mean] if low is None or high is None else [mean, low, high]
+    shown = max(abs(values[0]), *((abs(values[-1] - values[1]) / 2,) if len(values) > 1 else (0.0,)))
+    least = min(map(abs, values)) if min(values) > 0 or max(values) < 0 else shown
+    if _ROUNDING < least < 0.5 * 0.1**decimals:
+        decimals = -math.floor(math.log10(least))
+    texts = (f"{value:.{decimals}f}" for value in values)
+    return tuple(text if float(text) else text.removeprefix("-") for text in texts)
+
+
+_ROUNDING = 1e-6
+"""What is no larger is left of adding up in another order."""
+
+
 def nothing_earlier(step: int) -> str:
     """Why no number of step 0 stands beside that of this step."""
     return "nothing earlier, this being step 0" if step == 0 else "no step 0, which this run does not have"
 
 
 def share_phrase(share: float) -> str:
-    """As in "14% of the model's advantage over token frequencies"."""
-    if abs(share) > 1:
-        return "more than the model's whole advantage over token frequencies"
-    return f"{abs(share):.0%} of the model's advantage over token frequencies"
+    """As in "14% of the model's advantage over token frequencies"; a fall as its size."""
+    more = ", more than all of it" if abs(share) > 1 else ""
+    return f"{abs(share):.0%} of the model's advantage over token frequencies{more}"
 
 
-def control_phrase(control: Control, unit: str = "nats") -> str:
+def _share(outcome: OutcomeEffect) -> str:
+    """The same with its interval and the advantage: " (14% [12%, 15%] of the model's advantage of 5.4 nats over ...)".
+
+    What may be neither rise nor fall keeps its sign here as well.
+    """
+    share = outcome.share_interval
+    if share is None or outcome.scale is None:
+        return ""
+    sign = -1 if share.mean < 0 and outcome.harm.excludes(0.0) else 1
+    ends = sorted((sign * share.low, sign * share.high))
+    mean, *within = fine(100 * sign * share.mean, *(100 * end for end in ends), decimals=int(abs(share.mean) < 0.1))
+    advantage = f"advantage of {number(outcome.scale - outcome.clean)} {outcome.unit} over token frequencies"
+    more = ", more than all of it" if sign * share.mean > 1 else ""
+    return f" ({mean}% [{', '.join(f'{end}%' for end in within)}] of the model's {advantage}{more})"
+
+
+def control_phrase(control: Control, unit: str = "nats", *, noun: str = "heads") -> str:
     """How matched sets fared, and whether they can decide anything; or why there are none."""
     if control.p is None or control.median is None or control.largest is None:
         return control.note
+    sign, verb = _direction(control)
     return (
-        f"{control.note} cost {number(control.median)} {unit} (median) and at most {number(control.largest)}"
-        f"{_disjoint(control)} (p = {control.p:.3g}{_smallest(control)})"
+        f"{control.note} {verb} {fine(sign * control.median)[0]} {unit} (median) and at most "
+        f"{fine(sign * control.largest)[0]}{_disjoint(control, noun)} (p = {control.p:.3g}, the share of sets that "
+        f"{verb} at least as much, this one counted{_smallest(control)})"
     )
+
+
+def _direction(control: Control) -> tuple[int, str]:
+    """What a harm is multiplied by, and what sets do: they cost, or gain where the ablated set is a gain."""
+    return (-1, "gain") if control.gains else (1, "cost")
+
+
+def _elsewhere(effect: AblationEffect) -> str:
+    """On how many sequences the sets were tried, where the harm itself chose another number."""
+    control = effect.control
+    if control.own is None or control.n == effect.harm.n:
+        return ""
+    sign, verb = _direction(control)
+    own = f"{verb}s {fine(sign * control.own)[0]} {effect.effect.unit}"
+    return f", on {control.n} sequences, fixed beforehand, where the ablated set {own}"
 
 
 def _smallest(control: Control) -> str:
@@ -133,12 +242,13 @@ def _smallest(control: Control) -> str:
     if control.is_beaten is None:
         allowed = f"{n} {'allows' if n == 1 else 'allow'} no p below {control.smallest_p:.3g}"
         return f"; {allowed}, too few to decide at {CONTROL_LEVEL:g}"
-    return f", the smallest that {n} allow" if control.is_exceeded else ""
+    return f"; the smallest that {n} allow" if control.is_exceeded else ""
 
 
-def _disjoint(control: Control) -> str:
-    """Where some sets share components with the ablated one: what those cost that share none."""
-    apart = control.harm[control.shared == 0]
-    return (
-        f", those that share none of these {number(float(apart.max()))}" if 0 < len(apart) < len(control.harm) else ""
-    )
+def _disjoint(control: Control, noun: str) -> str:
+    """Where some sets share components with the ablated one: how many share none, and what those cost."""
+    apart = _direction(control)[0] * control.harm[control.shared == 0]
+    if not 0 < len(apart) < len(control.harm):
+        return ""
+    sets = "the one set that contains" if len(apart) == 1 else f"the {len(apart)} sets that contain"
+    return f", {sets} none of these {noun} at most {fine(float(apart.max()))[0]}"

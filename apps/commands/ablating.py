@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.options import Device, Json, Run, Seed
+from apps.commands.options import Device, Json, Metric, Run, Seed
 from apps.console import say
 from apps.progress import bar
 
@@ -35,7 +35,7 @@ def ablate(
         ),
     ],
     *,
-    metric: Annotated[str, typer.Option("--metric", help="What is held against a control.")] = "copy_loss",
+    metric: Metric = "copy_loss",
     gate: Annotated[float, typer.Option("--gate", help="The share of what was there that stays, 0 to 1.")] = 0.0,
     dose: Annotated[bool, typer.Option("--dose", help="Also take out a quarter, a half, three quarters.")] = False,
     positions: Annotated[
@@ -54,8 +54,7 @@ def ablate(
     n: Annotated[
         int | None,
         typer.Option(
-            "-n", min=2, help=f"Sequences of each kind [default: {USUAL}; {MOST} at most with --until-decided].",
-            show_default=False,
+            "-n", min=2, help="Sequences of each kind.", show_default=f"{USUAL}; {MOST} at most with --until-decided",
         ),
     ] = None,
     period: Annotated[
@@ -69,19 +68,26 @@ def ablate(
     """Remove heads, memories or whole sublayers together, and say what it costs, with an interval and a control."""
     from interp.ablation import Frozen, ablation_of
     from interp.effects import benches_for, effect_of
+    from interp.outcomes import get_outcome
+    from interp.places import parse_places
+    from interp.token_harms import require_parts
     from model.errors import InputError
     from model.lab import open_run
 
     if dose and (gate or until_decided):
         other = "--gate" if gate else "--until-decided"
         raise InputError(f"--dose tries every gate on the same sequences; leave out {other}.")
+    parse_places(places)  # and the other arguments that need no model: before a checkpoint is opened
+    where = None if positions is None else parse_positions(positions)
+    get_outcome(metric, period=2)
     with bar("ablate") as shown:
         lab = open_run(subject, device)
         frozen = Frozen.PATTERNS if freeze_patterns else Frozen.NOTHING
-        where = None if positions is None else parse_positions(positions)
         ablation = ablation_of(places, lab.config, gate=gate, positions=where, frozen=frozen)
         most = n or (MOST if until_decided else USUAL)
         bench, before = benches_for(lab, ablation, metric=metric, n_sequences=most, seed=seed, period=period)
+        if by_token:
+            require_parts(bench, metric)
         until = bound if until_decided else None
         effect = effect_of(
             bench,
@@ -94,7 +100,8 @@ def ablate(
             counted=shown.on_progress,
         )
         curve = _curve(bench, ablation, metric, seed) if dose else None
-        tokens = _tokens(lab, bench.first(effect.harm.n), ablation, metric, seed) if by_token else None
+        shown_on = bench.first(USUAL) if until_decided else bench  # a number that no harm chose
+        tokens = _tokens(lab, shown_on, ablation, metric, seed) if by_token else None
     say(_record(effect, lab, period, curve, tokens) if as_json else _sentences(effect, bound, curve, tokens))
 
 
@@ -110,6 +117,8 @@ def parse_positions(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         ends = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
         first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, -1)
+        if ends and last < first:
+            raise InputError(f'"{part.strip()}" runs backwards; write {last}-{first}.')
         if last < first:
             raise InputError(
                 f'"{part.strip()}" is no position; write numbers from 0, or ranges such as 10-20, with commas between.'

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import doctest
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,11 @@ from apps.ablation_lines import dose_lines, token_lines
 from apps.ablation_record import FORMAT
 from apps.cli import app
 from apps.commands import ablating
+from apps.commands.options import METRICS
 from interp.ablation import ablation_of
 from interp.dose import dose_response
 from interp.effects import benches_for
+from interp.outcomes import OUTCOMES
 from interp.token_harms import token_harms
 from model.lab import open_run
 from tests.planted_run import planted_lab
@@ -26,7 +31,7 @@ QUICK = ("-n", "8", "--controls", "3", "--device", "cpu")
 
 FIELDS = {
     "format", "checkpoint", "places", "ablation", "metric", "meaning", "unit", "n", "seed", "period", "split", "harm",
-    "p", "share", "outcomes", "control", "decision", "dose", "tokens", "notes",
+    "p", "share", "share_interval", "share_of", "outcomes", "control", "decision", "dose", "tokens", "notes",
 }  # fmt: skip
 INTERVAL = {"mean", "low", "high", "n", "level", "method"}
 
@@ -61,13 +66,18 @@ def test_the_record_holds_every_number_with_where_it_comes_from(whole: dict[str,
     assert names == ["copy_loss", "first_copy_loss", "text_loss", "new_token_loss"]
     for each in whole["outcomes"]:
         assert set(each) == {
-            "name", "meaning", "unit", "lower_is_better", "clean", "ablated", "harm", "p", "scale", "share", "step_0",
+            "name", "meaning", "unit", "lower_is_better", "clean", "ablated", "harm", "p", "scale",
+            "advantage", "share", "share_interval", "step_0",
         }  # fmt: skip
         assert set(each["step_0"]) == {"clean", "harm"}
     assert set(whole["control"]) == {
-        "note", "n_possible", "n_sets", "p", "smallest_p", "median", "largest", "harm", "shared",
+        "note", "n_possible", "n_sets", "n", "own", "gains", "p", "smallest_p", "median", "largest", "harm", "shared",
     }  # fmt: skip
     assert whole["control"]["harm"] == [0.0, 0.0, 0.0]
+    assert whole["control"]["n"] == 8
+    assert whole["control"]["own"] == pytest.approx(whole["harm"]["mean"])
+    assert set(whole["share_interval"]) == INTERVAL
+    assert whole["share_interval"]["mean"] == whole["share"] == whole["outcomes"][0]["share"]
 
 
 def test_the_record_holds_the_curve_and_where_it_hurts(whole: dict[str, Any]) -> None:
@@ -92,7 +102,7 @@ def test_every_way_of_asking_reaches_the_ablation(run: Path) -> None:
     asked = (*QUICK, "--json", "--gate", "0.5", "--positions", "20-22,30", "--freeze-patterns", "--period", "10")
     found = json.loads(cutaway(run, "L1H2", *asked, "--metric", "copy_accuracy").stdout)
     assert found["ablation"] == {
-        "text": "L1H2:mean (gate 0.5, at positions 20, 21, 22, 30, later patterns held)",
+        "text": "L1H2:mean (gate 0.5, at positions 20-22, 30, later patterns held)",
         "gate": 0.5,
         "positions": [20, 21, 22, 30],
         "frozen": "patterns",
@@ -126,7 +136,7 @@ def test_what_is_said_has_its_interval_control_step_0_and_tables(run: Path) -> N
 
 MISTAKES = {
     "a position that is none": (("L1H2", "--positions", "3-"), '"3-" is no position; write numbers from 0'),
-    "a range that runs backwards": (("L1H2", "--positions", "9-3"), '"9-3" is no position'),
+    "a range that runs backwards": (("L1H2", "--positions", "9-3"), '"9-3" runs backwards; write 3-9'),
     "a position beyond the context": (("L1H2", "--positions", "48"), "names position 48; this model has 0 to 47"),
     "a gate beyond 1": (("L1H2", "--gate", "1.5"), "gate=1.5 is no share"),
     "two ways to set the gate": (("L1H2", "--dose", "--gate", "0.5"), "--dose tries every gate.*leave out --gate"),
@@ -135,9 +145,15 @@ MISTAKES = {
         ("L1H2:counterfactual", "--metric", "text_kl"),
         "text_kl cannot be measured .* There is no counterfactual on held-out text",
     ),
+    "a constant fitted for all positions": (
+        ("L1H2:optimal", "--positions", "20"),
+        r"L1H2:optimal \(at position 20\) asks for a constant that was fitted for something else",
+    ),
     "a mean over the wrong axis": (("L1H2:mean@batch",), 'no intervention "mean@batch"'),
     "a metric that is none": (("L1H2", "--metric", "loss"), 'no metric "loss"'),
     "a period beyond the context": (("L1H2", "--period", "40"), "period of 40 needs 81 positions"),
+    "a difference taken apart": (("L1H2", "--metric", "icl_score", "--by-token"), "icl_score is a difference between"),
+    "a near miss": (("l1h2",), '"l1h2" is not a place. Did you mean L1H2?'),
     "an FFN of a model without": (("L1.ffn",), "this model is attention-only"),
 }
 
@@ -170,8 +186,27 @@ def test_tables_are_aligned_and_no_wider_than_the_terminal(run: Path, width: int
     assert all(len(line) <= width for line in tables)
     curve = dose_lines(dose_response(bench, ablation, metric="copy_loss"), width)
     assert all(len(line) <= max(width, len(curve[0])) for line in curve)
-    ends = {line.index("]") for line in curve[2:]}
+    ends = {line.index("]") for line in curve[2:] if "[" in line}
+    assert curve[-2].startswith("off a line: harm beyond")
     assert len(ends) == 1, "the intervals end in one column"
+
+
+def test_help_names_the_metrics_and_needs_no_torch() -> None:
+    assert METRICS == OUTCOMES
+    ask = "import sys; from apps.cli import app; app(['ablate', '--help'], standalone_mode=False)"
+    seen = "; print('with', *{'torch', 'model.errors'} & set(sys.modules))"
+    environment = {**os.environ, "COLUMNS": "300"}
+    found = subprocess.run(
+        [sys.executable, "-c", ask + seen], capture_output=True, text=True, check=True, env=environment
+    )
+    assert found.stdout.rstrip().endswith("with")
+    assert ", ".join(METRICS) in found.stdout
+
+
+def test_what_needs_no_model_is_refused_before_one_is_opened() -> None:
+    for wrong in (("l1h2",), ("L1H2", "--positions", "9-3"), ("L1H2", "--metric", "loss")):
+        said = cutaway("runs/nowhere", *wrong).stderr
+        assert "nowhere" not in said
 
 
 def test_the_examples_hold() -> None:

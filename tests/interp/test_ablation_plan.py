@@ -24,7 +24,11 @@ def test_it_says_in_the_grammar_and_in_words_what_it_is():
     whole = ablation_of("L1H3", CONFIG, "resample", gate=0.25, positions=[7, 2], frozen="patterns")
     assert str(whole) == "L1H3:resample (gate 0.25, at positions 2, 7, later patterns held)"
     many = ablation_of("L1H3:zero", CONFIG, positions=slice(3, 13))
-    assert str(many) == "L1H3:zero (at 10 positions from 3 to 12)"
+    assert str(many) == "L1H3:zero (at positions 3-12)"
+    both = ablation_of("L1H3:zero", CONFIG, positions=[*range(3, 6), 8])
+    assert str(both) == "L1H3:zero (at positions 3-5, 8)"
+    every_other = ablation_of("L1H3:zero", CONFIG, positions=range(1, 10, 2))
+    assert str(every_other) == "L1H3:zero (at 5 positions from 1 to 9)"
     assert whole.positions == (2, 7)
     assert whole.first_layer == 1
     assert whole.held_patterns(CONFIG) == [Tap.PATTERN.at(2)]

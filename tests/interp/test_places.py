@@ -64,8 +64,44 @@ def test_an_intervention_covers_the_places_before_it_and_none_after():
 
 @pytest.mark.parametrize("text", ["L1X3", "1.3", "L1H", "H3", "L1.mlp", "L-1H0", "L1H1:"])
 def test_text_outside_the_grammar_is_refused(text: str):
-    with pytest.raises(InputError, match=r"is not a place\. Write a head as L1H3|no intervention"):
+    with pytest.raises(InputError, match=r"is not a place\. (Write a head as L1H3|Did you mean)|no intervention"):
         parse_place(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    {
+        "L1.mlp": r'"L1.mlp" is not a place. Did you mean L1.ffn\?',
+        "l1h4:zero": r"Did you mean L1H4:zero\?",
+        "L1.H4": r"Did you mean L1H4\?",
+        "L1H4 L1H6:mean": r"Put commas between places: L1H4,L1H6:mean\.",
+        "L1H4,": r"There is a comma too many",
+        "blocks.1.attn.hook_z": r"the name of a hook; the whole sublayer is L1.attn, one head such as L1H0\.",
+        "blocks.0.mlp.hook_post": r"the whole sublayer is L0.ffn",
+        "the third head": r"Write a head as L1H3",
+    }.items(),
+)
+def test_a_near_miss_is_told_what_to_write(text: str, sentence: str):
+    with pytest.raises(InputError, match=sentence):
+        parse_places(text)
+
+
+def test_what_is_advised_for_a_near_miss_can_be_read():
+    for text in ("L1.mlp:zero", "l1h4", "L1.H4:mean@pos", "l0m7", "L0.Attention", "l1"):
+        with pytest.raises(InputError) as refused:
+            parse_places(text)
+        advised = str(refused.value).split("Did you mean ")[1].removesuffix("?")
+        assert parse_places(advised)
+
+
+def test_blanks_around_a_colon_mean_nothing():
+    assert parse_places("L1H4 : mean, L1: zero") == parse_places("L1H4:mean,L1:zero")
+
+
+def test_of_a_part_and_a_whole_it_is_the_part_that_is_covered():
+    for text in ("L1.attn,L1H3", "L1H3,L1.attn"):
+        with pytest.raises(InputError, match=r"L1H3 is already covered by L1\.attn"):
+            resolve_places(text, CONFIG)
 
 
 def test_an_unknown_intervention_is_named_with_the_known_ones():

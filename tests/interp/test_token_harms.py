@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import doctest
+import math
 
 import pytest
+import torch
 
+from apps.ablation_lines import _groups
 from interp import token_kinds
 from interp.ablation import ablation_of
 from interp.effects import benches_for, effect_of
 from interp.outcomes import user_outcome
-from interp.token_harms import TokenHarms, token_harms
+from interp.token_harms import TokenHarms, _Parts, token_harms
 from interp.trials import Bench
 from model.errors import InputError
 from model.lab import Lab
@@ -50,7 +53,8 @@ def test_all_of_the_second_copy_is_lost_and_the_first_is_better_off(lab: Lab, be
     assert first.worst == ()
     assert second.by_history == ()
     assert (second.positions, first.positions) == ("target in the second copy", "target in the first copy")
-    assert [group.label for group in second.by_kind] == ["letters"]
+    assert second.by_kind == ()  # tokens that were drawn are of no kind that means anything
+    assert [group.label for group in asked(lab, bench, "text_loss").by_kind] == ["letters"]
 
 
 def test_the_worst_targets_are_the_worst_and_stand_in_their_context(lab: Lab, bench: Bench) -> None:
@@ -76,6 +80,23 @@ def test_text_is_told_by_whether_the_current_token_was_seen_before(lab: Lab, ben
     assert (new.label, seen.label) == ("current token is new", "current token was seen before")
     assert seen.harm.high < new.harm.low < 0
     assert asked(lab, bench, "text_loss").positions == "target in the sequence"
+
+
+def test_a_group_in_one_sequence_has_no_interval_over_sequences() -> None:
+    harm = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], dtype=torch.float64)
+    every, lone = torch.ones(3, 2, dtype=torch.bool), torch.zeros(3, 2, dtype=torch.bool)
+    lone[0] = True
+    parts = _Parts(harm=harm, weights=torch.full((3, 2), 0.5, dtype=torch.float64), is_target=every, seed=0)
+    whole, one = parts.groups(["all", "one"], [every, lone])
+    assert -math.inf < whole.harm.low < whole.harm.high < math.inf
+    assert (one.harm.mean, one.harm.low, one.harm.high) == (1.5, -math.inf, math.inf)
+    assert "too few" in "\n".join(_groups("sort", (whole, one), 80))
+
+
+def test_a_difference_between_targets_has_no_parts(lab: Lab) -> None:
+    scored = benches_for(lab, ablation_of("L1H2:zero", lab.config), metric="icl_score", n_sequences=4)[0]
+    with pytest.raises(InputError, match=r"icl_score is a difference between targets .*ask for text_loss"):
+        asked(lab, scored, "icl_score")
 
 
 def test_what_has_no_numbers_by_token_is_refused(lab: Lab, bench: Bench) -> None:

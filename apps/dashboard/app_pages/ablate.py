@@ -47,7 +47,8 @@ if saved is not None:
 st.header("Places together")
 suggested = head_harms.induction_set(saved.result) if saved is not None else ""
 if not chosen.ablate:
-    st.text("No place is chosen: shift-click heads above, or write places under Ablate in the sidebar.")
+    above = "shift-click heads above, or write" if saved is not None else "write"
+    st.text(f"No place is chosen: {above} places, such as L0H1 or L0.ffn:zero, under Ablate in the sidebar.")
     if suggested:
         st.button(f"Take the induction heads {suggested}", on_click=components.set_ablation, args=(suggested,))
 else:
