@@ -37,7 +37,7 @@ class ControlKind(StrEnum):
     """The same with other sets that have as many components in each layer (of a path: other heads as the sender)."""
 
     TEXT = "text"
-    """The same ablation on held-out text, where there is nothing to copy."""
+    """The same ablation on held-out text where the current token is new, so that there is nothing to copy."""
 
     STEP0 = "step0"
     """The same at step 0 of the run, on the same sequences."""

@@ -48,6 +48,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     return planted_lab(tmp_path_factory.mktemp("runs") / "planted", planted.induction_model(n_ctx=24))
 
 
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """The same with 20 heads in a layer, so that 19 other sets allow p = 1/20."""
+    return planted_lab(tmp_path_factory.mktemp("runs") / "wide", planted.induction_model(n_heads=20, n_ctx=24))
+
+
 def claims_of(tmp_path: Path, *keys: dict[str, Any]) -> tuple[Claim, ...]:
     named = [claim(**{"name": f"claim-{number}", "sequences": 16} | each) for number, each in enumerate(keys)]
     return load_claims([write(tmp_path / "some.toml", *named)])
@@ -70,7 +76,7 @@ def verdict_on(tmp_path: Path, lab: Lab, **keys: Any) -> Verdict:
         ({"effect": "share >= 0.5", "gate": 0.5}, "refuted"),
         ({"effect": "harm >= 2.0", "control": "text"}, "supported"),
         ({"effect": "harm >= 2.0", "control": "step0"}, "supported"),
-        ({"effect": "harm >= 0.5", "metric": "copy_accuracy"}, "supported"),
+        ({"effect": "harm >= 0.5", "metric": "copy_accuracy", "control": "text"}, "supported"),
         ({"effect": "harm >= 4.0"}, "supported"),
         ({"effect": "harm >= 4.0", "positions": [4]}, "refuted"),
         ({"effect": "|harm| <= 0.05", "ablate": "L1H0,L1H2", "gate": 0.5}, "supported"),
@@ -78,7 +84,6 @@ def verdict_on(tmp_path: Path, lab: Lab, **keys: Any) -> Verdict:
         ({"effect": "harm <= 0.05", "gate": 0.5, "metric": "copy_kl"}, "supported"),
         ({"effect": "harm <= 15", "gate": 0.5, "metric": "copy_logit_difference"}, "supported"),
         ({"effect": "harm <= 0.7", "positions": [4], "metric": "copy_accuracy"}, "supported"),
-        ({"effect": "harm >= 2.0", "intervention": "optimal", "metric": "copy_kl"}, "supported"),
         ({"effect": "gain >= 0.1", "gate": 0.5}, "refuted"),
         ({"effect": "harm >= 2.0", "ablate": "L0H1"}, "supported"),
         ({"effect": "harm >= 2.0", "sequential": True, "sequences": 64}, "supported"),
@@ -269,14 +274,14 @@ def test_constants_are_fitted_once_however_many_looks_there_are(
     monkeypatch.setattr("analyses.claims.ablating.fit_optimal", spy)
     monkeypatch.setattr("interp.trials.fit_optimal", None)
     about = subject(lab, tmp_path, ablate="L1H2:optimal", metric="copy_accuracy")
-    for start in (0, 8):
-        about.deltas(start, start + 8)
+    assert all(about.deltas(start, start + 8).harm.mean() > 0.5 for start in (0, 8))
     assert fits == ["copy_loss"], "fitted for a loss, whatever is measured"
 
 
 @pytest.mark.parametrize(("intervention", "n"), [("mean", 99), ("optimal", 19)])
-def test_constants_are_fitted_for_no_more_matched_sets_than_alpha_takes(tmp_path: Path, intervention: str, n: int):
-    wide = planted_lab(tmp_path / "wide", planted.induction_model(n_heads=16, n_ctx=24))
+def test_constants_are_fitted_for_no_more_matched_sets_than_alpha_takes(
+    tmp_path: Path, wide: Lab, intervention: str, n: int
+):
     sets = matched_for(subject(wide, tmp_path, ablate="L1H0,L1H2", intervention=intervention), alpha=0.05)
     assert len(sets.sets) == n
     assert ("constants of its own" in sets.note) is (intervention == "optimal")
@@ -314,9 +319,7 @@ def test_a_refuted_claim_is_refuted_whatever_the_control(beaten: bool | None):
     assert decide(measured(0.5, beaten=beaten), bound("harm >= 1"), 0.001) == ("refuted", "")
 
 
-def test_matched_sets_rank_the_planted_head_among_bystanders(tmp_path: Path):
-    """With 20 heads in a layer, 19 other sets allow p = 1/20."""
-    wide = planted_lab(tmp_path / "wide", planted.induction_model(n_heads=20, n_ctx=24))
+def test_matched_sets_rank_the_planted_head_among_bystanders(tmp_path: Path, wide: Lab):
     keys = {"control": "matched", "sequences": 8}
     found, null, path, small, early = verdicts_on(
         claims_of(
@@ -342,10 +345,9 @@ def test_matched_sets_rank_the_planted_head_among_bystanders(tmp_path: Path):
 
 
 def test_matched_sets_are_tried_on_as_many_sequences_whenever_the_claimed_set_was_decided(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, wide: Lab, monkeypatch: pytest.MonkeyPatch
 ):
     """A number of sequences that the claimed set's own noise chose would flatter that set."""
-    wide = planted_lab(tmp_path / "wide", planted.induction_model(n_heads=20, n_ctx=24))
     about = subject(wide, tmp_path, ablate="L1H2", control="matched", sequential=True, sequences=64)
     asked, noise = [], torch.randn(64, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
