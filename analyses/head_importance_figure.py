@@ -18,13 +18,14 @@ from interp.places import Intervention, head
 
 _ZERO = INTERVENTIONS.index(Intervention.ZERO)
 _TOP = 10
+_NAMED = 4
+"""How many points of a scatter bear their name: the costliest."""
 _HEIGHT = 190
 _SCALE = alt.Scale(type="symlog", constant=0.02)
 """Linear near zero, logarithmic beyond: harms of heads differ by orders of magnitude, and some help."""
 _AXIS = alt.Axis(values=[-1, -0.1, 0, 0.01, 0.03, 0.1, 0.3, 1, 3, 10], format=".2~f")
 _HOW_COLOURS = (CATEGORIES[4], CATEGORIES[0], CATEGORIES[1], CATEGORIES[2])
 _ORDER_COLOURS = {IMPORTANCE: CATEGORIES[0], RECOMPUTED: CATEGORIES[5], TRUE: CATEGORIES[2], INVERSE: CATEGORIES[4]}
-_NAMES = {"copy_loss": "copying", "text_loss": "held-out rows"}
 
 
 def draw(result: Result) -> Any:
@@ -43,17 +44,17 @@ def draw(result: Result) -> Any:
 
 
 def _named(judged: Judged) -> str:
-    return f"{_NAMES.get(judged.outcome, judged.outcome)}: the {judged.meaning}"
+    return f"{judged.subject}: the {judged.meaning}"
 
 
 def _title(result: Result) -> str:
-    """How many heads can go on held-out rows, where that can be said."""
+    """How many heads can go on held-out text, where that can be said."""
     judged = result.judged[-1]
     gone = judged.dispensable(IMPORTANCE, result.config.tolerance)
     if gone is None:
         return "What each head is worth by its gradient, and what it costs to take it out"
     share = f"{result.config.tolerance:.0%} of what the model gains over token frequencies"
-    return f"{gone} of {judged.n_heads} heads can go from {_NAMES.get(judged.outcome, 'it')} for {share}"
+    return f"{gone} of {judged.n_heads} heads can go from {judged.subject} for {share}"
 
 
 def _subtitle(result: Result) -> list[str]:
@@ -85,8 +86,8 @@ def scatter_rows(result: Result, judged: Judged) -> pd.DataFrame:
 def _scatter(result: Result, judged: Judged) -> Any:
     rows = scatter_rows(result, judged)
     base = alt.Chart(rows)
-    x = alt.X("importance:Q", title="importance I (nats)", axis=_AXIS, scale=_SCALE)
-    y = alt.Y("harm:Q", title="harm of zero, alone (nats)", axis=_AXIS, scale=_SCALE)
+    x = alt.X("importance:Q", title="importance I (nats; symlog)", axis=_AXIS, scale=_SCALE)
+    y = alt.Y("harm:Q", title="harm of zero, alone (nats; symlog)", axis=_AXIS, scale=_SCALE)
     colour = alt.Color("layer:N", legend=alt.Legend(title=None, orient="bottom"))
     tips = ["head:N", alt.Tooltip("importance:Q", format=".3f"), alt.Tooltip("text:N", title="harm, nats")]
     dots = base.mark_point(filled=True, size=42, opacity=1).encode(x=x, y=y, color=colour, tooltip=tips)
@@ -94,7 +95,12 @@ def _scatter(result: Result, judged: Judged) -> Any:
         x=x, y=alt.Y("low:Q", title=None, scale=_SCALE), y2="high:Q", color=colour
     )
     zero = alt.Chart(pd.DataFrame({"harm": [0.0]})).mark_rule(color=QUIET, strokeDash=[3, 3]).encode(y="harm:Q")
-    layers = [zero, up, dots]
+    names = (
+        alt.Chart(rows.nlargest(_NAMED, "harm"))
+        .mark_text(align="right", dx=-7, fontSize=9, color=INK)
+        .encode(x=x, y=y, text="head:N")
+    )
+    layers = [zero, up, dots, names]
     if judged.at_step_zero is not None:
         before = base.mark_point(filled=False, size=18, color=QUIET, opacity=0.8)
         layers.insert(1, before.encode(x="importance_0:Q", y="harm_0:Q", tooltip=["head:N"]))
@@ -136,7 +142,7 @@ def _harms(result: Result, judged: Judged) -> Any:
         ),
         tooltip=["head:N", alt.Tooltip("by:N", title="replaced by"), alt.Tooltip("text:N", title="harm, nats")],
     )
-    x = alt.X("harm:Q", title="harm, alone (nats)", axis=_AXIS, scale=_SCALE)
+    x = alt.X("harm:Q", title="harm, alone (nats; symlog)", axis=_AXIS, scale=_SCALE)
     zero = alt.Chart(pd.DataFrame({"harm": [0.0]})).mark_rule(color=QUIET, strokeDash=[3, 3]).encode(x="harm:Q")
     whiskers = base.mark_rule(strokeWidth=1, opacity=0.5).encode(x=alt.X("low:Q", title=None), x2="high:Q")
     ratio = next(each for each in judged.ratios if each.of is Intervention.ZERO)

@@ -6,14 +6,12 @@ the whole interval speaks for it.
 
 from __future__ import annotations
 
-from analyses.head_importance_result import IMPORTANCE, INVERSE, TRUE, Judged, Ratio, Result
+from analyses.head_importance_result import IMPORTANCE, INVERSE, TRUE, Judged, Result
 from analyses.registry import Finding
 from interp.effect_parts import CONTROL_LEVEL
 from interp.places import Intervention, head
 from interp.stats import Interval
-from interp.wording import nats, nothing_earlier, with_interval
-
-_SUBJECT = {"copy_loss": "copying", "text_loss": "held-out rows"}
+from interp.wording import nats, nothing_earlier
 
 
 def sentences(result: Result) -> list[Finding]:
@@ -37,8 +35,9 @@ def _where(result: Result, judged: Judged) -> str:
     return f"{result.run}@{result.step}{period}, n = {judged.importance.n}, seed {result.config.seed}"
 
 
-def _subject(judged: Judged) -> str:
-    return _SUBJECT.get(judged.outcome, judged.outcome)
+def _ordered(result: Result, judged: Judged) -> str:
+    """The same of what depends on the order by importance, which is made on others."""
+    return f"heads ordered on {judged.n_reference} other sequences; {_where(result, judged)}"
 
 
 def _plain(interval: Interval) -> str:
@@ -55,7 +54,7 @@ def _agreement(result: Result, judged: Judged) -> Finding:
         f"({before}; {_where(result, judged)})."
     )
     found = rho.above(least)
-    subject, alone = _subject(judged), "the size of what zeroing each alone does"
+    subject, alone = judged.subject, "the size of what zeroing each alone does"
     opening = {
         True: f"A gradient orders the heads for {subject} as {alone}",
         False: f"A gradient does not order the heads for {subject} as {alone}",
@@ -70,33 +69,27 @@ def _dispensable(result: Result, judged: Judged) -> Finding:
     gone = judged.dispensable(IMPORTANCE, tolerance)
     if gone is None or judged.gain is None:
         sentence = (
-            f"How many heads {_subject(judged)} can do without is not told: the intact model's {judged.clean:.2f} nats "
+            f"How many heads {judged.subject} can do without is not told: the intact model's {judged.clean:.2f} nats "
             f"are hardly better than token frequencies, so there is nothing to lose ({_where(result, judged)})."
         )
         return Finding(sentence=sentence, found=None)
     most, true = tolerance * judged.gain, judged.dispensable(TRUE, tolerance)
     cost = judged.curve(IMPORTANCE).harm[judged.n_removed.index(gone)]
-    half = judged.curve(IMPORTANCE).harm[_nearest(judged, 0.5)]
     limit = f"{tolerance:.0%} of what the model gains over token frequencies ({most:.3f} nats)"
-    after = f"half of them cost {nats(half)}; in the order of true harms {true} can go ({_where(result, judged)})."
+    after = f"in the order of true harms {true} can go ({_ordered(result, judged)})."
     if gone == 0:
         first = judged.curve(IMPORTANCE).harm[1]
         verb = "cannot" if first.low > most else "are not shown to be able to"
         sentence = (
-            f"Even the {judged.n_removed[1]} least important heads {verb} go from {_subject(judged)} for {limit}: they "
+            f"Even the {judged.n_removed[1]} least important heads {verb} go from {judged.subject} for {limit}: they "
             f"cost {nats(first)}; {after}"
         )
         return Finding(sentence=sentence, found=False if first.low > most else None)
     sentence = (
-        f"{gone} of {judged.n_heads} heads can go from {_subject(judged)} together, by importance, for at most "
+        f"{gone} of {judged.n_heads} heads can go from {judged.subject} together, by importance, for at most "
         f"{limit}: they cost {nats(cost)}; {after}"
     )
     return Finding(sentence=sentence, found=True)
-
-
-def _nearest(judged: Judged, share: float) -> int:
-    """The point that is nearest to a share of the heads."""
-    return min(range(len(judged.n_removed)), key=lambda at: abs(judged.n_removed[at] - share * judged.n_heads))
 
 
 def _first_fifth(result: Result, judged: Judged) -> Finding:
@@ -104,17 +97,18 @@ def _first_fifth(result: Result, judged: Judged) -> Finding:
     matched = judged.matched
     names = ", ".join(head(*each).label for each in matched.heads)
     share = "" if judged.gain is None else f", {abs(matched.harm.mean) / judged.gain:.1%} of the gain"
-    opening = f"Zeroed together, the {len(matched.heads)} least important heads for {_subject(judged)} ({names}) change"
+    opening = f"Zeroed together, the {len(matched.heads)} least important heads for {judged.subject} ({names}) change"
     cost = f"{opening} it by {nats(matched.harm)}{share}"
     if matched.p is None or matched.cheaper is None or matched.smallest_p is None:
         none = (
-            f"{cost}; no other set has as many heads in each layer, so there is no control ({_where(result, judged)})."
+            f"{cost}; no other set has as many heads in each layer, so there is no control "
+            f"({_ordered(result, judged)})."
         )
         return Finding(sentence=none, found=None)
     n = len(matched.others)
     beside = (
-        f"{matched.cheaper:.0%} of {n} other sets with as many heads in each layer cost more, their median being "
-        f"{float(matched.others.quantile(0.5)):.3f} nats (p = {matched.p:.3g})"
+        f"{round(matched.cheaper * n)} of {n} other sets with as many heads in each layer cost more (p = "
+        f"{matched.p:.3g}; their median {float(matched.others.quantile(0.5)):.3f} nats)"
     )
     if matched.smallest_p > CONTROL_LEVEL:
         verdict, found = "So few sets cannot decide whether that is special to them.", None
@@ -122,34 +116,27 @@ def _first_fifth(result: Result, judged: Judged) -> Finding:
         verdict, found = "So the gradient finds heads that can go also within layers.", True
     else:
         verdict, found = "So that the gradient finds heads that can go within a layer is not shown.", None
-    return Finding(sentence=f"{cost}; {beside} ({_where(result, judged)}). {verdict}", found=found)
+    return Finding(sentence=f"{cost}; {beside} ({_ordered(result, judged)}). {verdict}", found=found)
 
 
 def _order(result: Result, judged: Judged) -> Finding:
     """Whether the whole order is better than random ones and than its inverse."""
-    area, inverse = judged.curve(IMPORTANCE).area, judged.curve(INVERSE).area
-    n, beaten = len(judged.random_areas), judged.beaten_share
+    n, worse = len(judged.random_areas), round(judged.beaten_share * len(judged.random_areas))
     leads = (judged.lead_over_random, judged.lead_over_inverse)
+    better, few = [lead.above(0.0) for lead in leads], 1 / (1 + n) > CONTROL_LEVEL
     numbers = (
-        f"the area under the curve is {with_interval(area)} nats, that of {n} random orders "
-        f"{float(judged.random_areas.mean()):.2f} ({float(judged.random_areas.min()):.2f} to "
-        f"{float(judged.random_areas.max()):.2f}; {beaten:.0%} are worse), of the inverse {with_interval(inverse)}, of "
-        f"the order by true harms {with_interval(judged.curve(TRUE).area)} ({_where(result, judged)})."
+        f"averaged over how many heads are gone, it costs {nats(judged.curve(IMPORTANCE).area)}, its inverse "
+        f"{nats(judged.curve(INVERSE).area)}, and {worse} of {n} random orders cost more (p = {judged.p_random:.2g}"
+        f"{', too few to decide' if few else ''}; {_ordered(result, judged)})."
     )
-    better = [lead.above(0.0) for lead in leads]
-    if all(better) and beaten >= 0.5:
+    if all(better) and judged.p_random <= CONTROL_LEVEL:
         opening, found = "The order by importance is better than random ones and than its inverse", True
     elif any(each is False for each in better):
-        worse = "random ones" if better[0] is False else "its inverse"
-        opening, found = f"The order by importance is no better than {worse}", False
+        than = "random ones are on average" if better[0] is False else "its inverse"
+        opening, found = f"The order by importance is no better than {than}", False
     else:
         opening, found = "That the order by importance is better than random ones and its inverse is not shown", None
-    return Finding(sentence=f"{opening}, for {_subject(judged)}: {numbers}", found=found)
-
-
-def _ratio_phrase(ratio: Ratio) -> str:
-    fitted = "" if ratio.fitted != ratio.fitted else f", {ratio.fitted:.2f} where it was fitted"
-    return f"{_plain(ratio.median)} of {ratio.of}'s (median over {ratio.n_heads} heads{fitted})"
+    return Finding(sentence=f"{opening}, for {judged.subject}: {numbers}", found=found)
 
 
 def _spoofing(result: Result, judged: Judged) -> Finding:
@@ -157,13 +144,13 @@ def _spoofing(result: Result, judged: Judged) -> Finding:
     by = {each.of: each for each in judged.ratios}
     zero = by[Intervention.ZERO]
     if not zero.n_heads:
-        sentence = f"No head is sure to harm {_subject(judged)} when zeroed, so no share of its harm can be told"
+        sentence = f"No head is sure to harm {judged.subject} when zeroed, so no share of its harm can be told"
         return Finding(sentence=f"{sentence} ({_where(result, judged)}).", found=None)
-    phrases = [_ratio_phrase(each) for each in judged.ratios if each.n_heads]
-    slope = float(judged.slope_left.quantile(0.5))
+    mean = by[Intervention.MEAN]
+    beside = f", and {_plain(mean.median)} of the mean's ({mean.n_heads} heads)" if mean.n_heads else ""
     tail = (
-        f"the harm is {'; '.join(phrases)}; fitting left {slope:.0%} of the slope at the mean (median) "
-        f"({_where(result, judged)})."
+        f"the harm is {_plain(zero.median)} of zero's (median over {zero.n_heads} heads; {zero.fitted:.2f} where it "
+        f"was fitted){beside} (heads chosen on {judged.n_reference} other sequences; {_where(result, judged)})."
     )
     found = True if zero.median.high < 1 else False if zero.median.low >= 1 else None
     opening = {
@@ -171,7 +158,7 @@ def _spoofing(result: Result, judged: Judged) -> Finding:
         False: "No part of the harm of zeroing a head is shown to be the zero's own",
         None: "That part of the harm of zeroing a head is the zero's own is not shown",
     }[found]
-    return Finding(sentence=f"{opening}, for {_subject(judged)}: with the best constant {tail}", found=found)
+    return Finding(sentence=f"{opening}, for {judged.subject}: with the best constant {tail}", found=found)
 
 
 def _closest(result: Result, judged: Judged) -> Finding:
@@ -182,12 +169,12 @@ def _closest(result: Result, judged: Judged) -> Finding:
         f"{_plain(resample)} for resampling ({judged.n_heads} heads; {_where(result, judged)})."
     )
     if mean.low > zero.high:
-        opening, found = f"For {_subject(judged)} the mean orders heads more as the best constant does than zero", True
+        opening, found = f"For {judged.subject} the mean orders heads more as the best constant does than zero", True
     elif mean.high < zero.low:
-        opening, found = f"For {_subject(judged)} zero orders heads more as the best constant does than the mean", False
+        opening, found = f"For {judged.subject} zero orders heads more as the best constant does than the mean", False
     else:
         opening = (
-            f"For {_subject(judged)} it is not shown whether the mean or zero orders heads more as the best constant"
+            f"For {judged.subject} it is not shown whether the mean or zero orders heads more as the best constant"
         )
         found = None
     return Finding(sentence=f"{opening}: {numbers}", found=found)

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.config_rules import SEED, at_least, between, require, within
+from interp.controls import control_p
 from interp.donors import LEAST_DONORS
 from interp.optimal import Fitting
 from interp.outcomes import share_of_scale
@@ -34,9 +35,9 @@ class Config:
     """Other sequences of each kind, at most, on which heads are ordered and constants fitted; donors, too."""
     period: int | None = None
     """Period of the repeated tokens; left out, the one at which the run is judged (`interp.periods`)."""
-    n_random: int = 6
-    """Random orders beside the others."""
-    n_controls: int = 60
+    n_random: int = 19
+    """Random orders beside the others: so many as a p of 0.05 takes."""
+    n_controls: int = 40
     """Layer-matched sets beside the first fifth of the heads, at most; all, where so few exist."""
     fitting: Fitting = field(default_factory=lambda: Fitting(n_steps=20, n_looks=1))
     """How optimal constants are learned."""
@@ -154,6 +155,16 @@ class Judged:
     def n_heads(self) -> int:
         """Heads of the whole model."""
         return self.importance.mean.numel()
+
+    @property
+    def subject(self) -> str:
+        """What the outcome is about, in a word or two."""
+        return "copying" if self.outcome == "copy_loss" else self.kind
+
+    @property
+    def p_random(self) -> float:
+        """The share of orders with an area as small, the order by importance counted among the random ones."""
+        return control_p(-self.curve(IMPORTANCE).area.mean, -self.random_areas)
 
     @property
     def gain(self) -> float | None:

@@ -1,8 +1,9 @@
 """The picture of self-repair: what goes, what is lost, who makes it good; and heads two by two.
 
-Left, on copied tokens and on top tokens, the heads and FFNs that add most: the open dot is how far the logit would fall
-if nothing else changed (direct), the full one how far it falls (total), and the line between them is what is made good
-(or made worse). In the middle the same length in parts. On the right what two heads cost beyond the sum of both.
+Left, on copied tokens and on top tokens, the heads that add most (FFNs are in the table): the open dot is how far the
+logit would fall if nothing else changed (direct), the full one how far it falls (total), and the line between them is
+what is made good (or made worse). In the middle the same length in parts. On the right what two heads cost beyond the
+sum of both.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pandas as pd
 from analyses.figures import CATEGORIES, INK, QUIET, caption, categorical, diverging
 from analyses.self_repair_result import COPIED, TOP, Repairs, Result
 from interp.repaired import PARTS, Part
-from interp.wording import with_interval
+from interp.wording import number, with_interval
 
 _MOST = 10
 _ROW = 18
@@ -38,8 +39,8 @@ def _title(result: Result) -> str:
     repairs = result.on(COPIED)
     top = shown(repairs)[0]
     share, label = repairs.numbers.share[top], repairs.components[top].label
-    if not repairs.numbers.direct[top].excludes(0):
-        return "No part adds to copied tokens by itself, so there is nothing to make good"
+    if repairs.numbers.direct[top].high >= 0:
+        return "No head is shown to add to copied tokens by itself, so what is made good is not asked"
     percent = f"{100 * share.mean:.0f}% [{100 * share.low:.0f}%, {100 * share.high:.0f}%]"
     return f"Of what {label} adds to copied tokens, the others make good {percent}"
 
@@ -57,9 +58,8 @@ def _subtitle(result: Result) -> list[str]:
 
 
 def shown(repairs: Repairs) -> list[int]:
-    """The ablations with the largest direct effects, the largest first."""
-    order = repairs.numbers.direct.mean.abs().argsort(descending=True, stable=True)
-    return order[:_MOST].tolist()
+    """The heads with the largest direct effects, the largest first; FFNs' are larger by far, and hide them."""
+    return sorted(repairs.heads(), key=lambda row: -abs(float(repairs.numbers.direct.mean[row])))[:_MOST]
 
 
 def effect_rows(repairs: Repairs) -> pd.DataFrame:
@@ -155,7 +155,7 @@ def pair_rows(result: Result) -> pd.DataFrame:
             {
                 "one": labels[one], "other": labels[other], "interaction": float(pairs.interaction.mean[row]),
                 "interval": with_interval(pairs.interaction[row]), "joint": with_interval(pairs.joint[row]),
-                "text": f"{float(pairs.interaction.mean[row]):.2f}",
+                "text": number(float(pairs.interaction.mean[row])),
             }
             for row, pair in enumerate(pairs.pairs)
             for one, other in (pair, pair[::-1])

@@ -14,12 +14,14 @@ from analyses import head_importance
 from analyses.head_importance import INTERVENTIONS, Config, Result
 from analyses.head_importance_figure import band_rows, curve_rows, draw, harm_rows, scatter_rows
 from analyses.head_importance_measuring import held_against, median_ratio
-from analyses.head_importance_result import INVERSE, ORDERS, TRUE, Judged
+from analyses.head_importance_result import IMPORTANCE, INVERSE, ORDERS, TRUE, Judged
 from analyses.records import decode, encode, same
 from analyses.registry import Finding
+from interp.importance import head_importance as head_importance_of
 from interp.optimal import Fitting, Optima
 from interp.places import Intervention
 from interp.stats import Interval
+from interp.trials import copy_task
 from model import GPT
 from model.errors import ConfigError
 from model.lab import Lab
@@ -67,6 +69,15 @@ def test_six_of_eight_heads_can_go_in_the_order_of_true_harms(copying: Judged):
     assert (true.mean[7:] > 2).all()
     assert float(inverse.mean[2]) > 2
     assert copying.curve(TRUE).area.mean < copying.random_areas.min()
+
+
+def test_heads_go_in_the_order_of_importance_on_the_reference_sequences(lab: Lab, copying: Judged):
+    trial = copy_task(lab, n_sequences=QUICK.n_reference, seed=QUICK.seed, period=QUICK.period).trial
+    order = head_importance_of(lab.gpt, trial.reference[: QUICK.n_reference], trial.outcomes[0]).order()
+    assert copying.matched.heads == tuple(sorted(order[:2]))
+    curve, inverse = copying.curve(IMPORTANCE).harm.mean, copying.curve(INVERSE).harm.mean
+    assert float(curve[2]) == pytest.approx(copying.matched.harm.mean, abs=1e-6)
+    assert abs(float(inverse[2] - curve[2])) > 0.1
 
 
 def test_a_flat_loss_hides_the_circuit_from_the_gradient_only_in_size(result: Result, copying: Judged):
@@ -161,8 +172,8 @@ def test_the_first_fifth_is_held_against_matched_sets(
     finding = moved(result, matched=replace(copying.matched, others=costs))[2]
     assert finding.found is found
     assert said in finding.sentence
-    assert f"(p = {p:g})" in finding.sentence
-    assert f"{float((costs > 0).double().mean()):.0%} of" in finding.sentence
+    assert f"(p = {p:g}; " in finding.sentence
+    assert f"{int((costs > 0).sum())} of {others} other sets" in finding.sentence
 
 
 def test_without_matched_sets_there_is_no_control(result: Result, copying: Judged):
@@ -172,17 +183,26 @@ def test_without_matched_sets_there_is_no_control(result: Result, copying: Judge
 
 
 @pytest.mark.parametrize(
-    ("lead", "found", "said"),
-    [((0.1, 0.2), True, "is better than random ones and than its inverse"),
-     ((-0.2, -0.1), False, "is no better than random ones"), ((-0.1, 0.1), None, "is not shown")],
-)  # fmt: skip
-def test_an_order_is_better_only_where_the_whole_interval_leads(
-    lead: tuple[float, float], found: bool | None, said: str, result: Result, copying: Judged
+    ("lead", "n_random", "found", "said"),
+    [
+        ((0.1, 0.2), 19, True, "is better than random ones and than its inverse"),
+        ((0.1, 0.2), 18, None, "is not shown"),
+        ((-0.2, -0.1), 19, False, "is no better than random ones are on average"),
+        ((-0.1, 0.1), 19, None, "is not shown"),
+    ],
+)
+def test_an_order_is_better_only_where_the_whole_interval_leads_and_orders_enough_are_worse(
+    lead: tuple[float, float], n_random: int, found: bool | None, said: str, result: Result, copying: Judged
 ):
     ahead, behind = interval(sum(lead) / 2, *lead), interval(1.0, 0.9, 1.1)
-    finding = moved(result, lead_over_random=ahead, lead_over_inverse=behind, beaten_share=1.0)[3]
+    worse = torch.full((n_random, 9), 99.0, dtype=torch.float64)
+    leads = {"lead_over_random": ahead, "lead_over_inverse": behind, "beaten_share": 1.0}
+    finding = moved(result, random=worse, random_areas=worse[:, 0], **leads)[3]
     assert finding.found is found
     assert said in finding.sentence
+    assert f"{n_random} of {n_random} random orders cost more" in finding.sentence
+    assert ("too few to decide" in finding.sentence) is (n_random < 19)
+    assert "heads ordered on 8 other sequences" in finding.sentence
 
 
 @pytest.mark.parametrize(
