@@ -111,7 +111,9 @@ def harm_phrase(outcome: OutcomeEffect, *, floor: float) -> str:
     its sign.
     """
     harm, unit = outcome.harm, outcome.unit
-    ends = f", from {number(outcome.clean)} to {number(outcome.ablated)}{_share(outcome)}"
+    decimals = len(fine(harm.mean, harm.low, harm.high)[0].partition(".")[2])
+    clean, ablated = (fine(each, decimals=decimals)[0] for each in (outcome.clean, outcome.ablated))
+    ends = f", from {clean} to {ablated}{_share(outcome)}"
     if not harm.excludes(0.0):
         none = f"the {outcome.meaning} does not change by {floor:g} {unit} or more"
         open_ = f"no change of the {outcome.meaning} by {floor:g} {unit} or more could be shown"

@@ -49,6 +49,9 @@ def test_a_sure_change_is_said_with_its_size_where_it_is_less_than_the_bound() -
     )
     assert "falls by 0.19 nats [0.16, 0.23], less than" in harm_phrase(outcome(-0.19, -0.23, -0.16), floor=0.5)
     assert "matters" not in harm_phrase(sure, floor=0.1)
+    assert "0.0010 nats [0.0003, 0.0018], less than the 0.05 that matters, from 1.0000 to 1.0010" in harm_phrase(
+        outcome(0.001, 0.0003, 0.0018), floor=0.05
+    )
 
 
 def test_what_may_be_nothing_keeps_its_sign_and_has_ends_and_share_as_well() -> None:
