@@ -41,7 +41,7 @@ QUESTION = "How many heads can go, and does a gradient know which?"
 
 @torch.no_grad()
 def run(subject: Lab, config: Config, *, progress: Progress | None = None) -> Result:
-    """Judge every head on copying and on held-out rows, at an opened checkpoint, with the run's step 0 beside."""
+    """Judge every head on copying and on held-out text, at an opened checkpoint, with the run's step 0 beside."""
     most = max(config.n_sequences, config.n_reference)
     task = copy_task(subject, n_sequences=most, seed=config.seed, period=config.period)
     trials = [_cut(each, config) for each in (task.trial, text_trial(subject, n_sequences=most, seed=config.seed))]

@@ -17,6 +17,10 @@ from analyses.head_importance_result import IMPORTANCE, INTERVENTIONS, INVERSE, 
 from interp.places import Intervention, head
 
 _ZERO = INTERVENTIONS.index(Intervention.ZERO)
+_GRADIENT, _ALONE = "importance I (nats; symlog)", "harm of zero, alone (nats; symlog)"
+_EACH, _TOGETHER = "harm, alone (nats; symlog)", "harm, together (nats)"
+"""Titles of axes; every layer states them, as one without would take them away."""
+
 _TOP = 10
 _NAMED = 4
 """How many points of a scatter bear their name: the costliest."""
@@ -86,15 +90,15 @@ def scatter_rows(result: Result, judged: Judged) -> pd.DataFrame:
 def _scatter(result: Result, judged: Judged) -> Any:
     rows = scatter_rows(result, judged)
     base = alt.Chart(rows)
-    x = alt.X("importance:Q", title="importance I (nats; symlog)", axis=_AXIS, scale=_SCALE)
-    y = alt.Y("harm:Q", title="harm of zero, alone (nats; symlog)", axis=_AXIS, scale=_SCALE)
+    x = alt.X("importance:Q", title=_GRADIENT, axis=_AXIS, scale=_SCALE)
+    y = alt.Y("harm:Q", title=_ALONE, axis=_AXIS, scale=_SCALE)
     colour = alt.Color("layer:N", legend=alt.Legend(title=None, orient="bottom"))
     tips = ["head:N", alt.Tooltip("importance:Q", format=".3f"), alt.Tooltip("text:N", title="harm, nats")]
     dots = base.mark_point(filled=True, size=42, opacity=1).encode(x=x, y=y, color=colour, tooltip=tips)
     up = base.mark_rule(strokeWidth=1.2).encode(
-        x=x, y=alt.Y("low:Q", title=None, scale=_SCALE), y2="high:Q", color=colour
+        x=x, y=alt.Y("low:Q", title=_ALONE, scale=_SCALE), y2="high:Q", color=colour
     )
-    zero = alt.Chart(pd.DataFrame({"harm": [0.0]})).mark_rule(color=QUIET, strokeDash=[3, 3]).encode(y="harm:Q")
+    zero = alt.Chart(pd.DataFrame({"harm": [0.0]})).mark_rule(color=QUIET, strokeDash=[3, 3]).encode(y=y)
     names = (
         alt.Chart(rows.nlargest(_NAMED, "harm"))
         .mark_text(align="right", dx=-7, fontSize=9, color=INK)
@@ -103,7 +107,12 @@ def _scatter(result: Result, judged: Judged) -> Any:
     layers = [zero, up, dots, names]
     if judged.at_step_zero is not None:
         before = base.mark_point(filled=False, size=18, color=QUIET, opacity=0.8)
-        layers.insert(1, before.encode(x="importance_0:Q", y="harm_0:Q", tooltip=["head:N"]))
+        layers.insert(
+            1,
+            before.encode(
+                x=alt.X("importance_0:Q", title=_GRADIENT), y=alt.Y("harm_0:Q", title=_ALONE), tooltip=["head:N"]
+            ),
+        )
     rho = judged.spearman("importance", "size of zero")
     note = "grey rings: step 0" if judged.at_step_zero is not None else ""
     return alt.layer(*layers).properties(
@@ -138,13 +147,13 @@ def _harms(result: Result, judged: Judged) -> Any:
         color=alt.Color(
             "by:N",
             scale=alt.Scale(domain=names, range=list(_HOW_COLOURS)),
-            legend=alt.Legend(title=None, orient="bottom"),
+            legend=alt.Legend(title=None, orient="bottom", symbolOpacity=1),
         ),
         tooltip=["head:N", alt.Tooltip("by:N", title="replaced by"), alt.Tooltip("text:N", title="harm, nats")],
     )
-    x = alt.X("harm:Q", title="harm, alone (nats; symlog)", axis=_AXIS, scale=_SCALE)
-    zero = alt.Chart(pd.DataFrame({"harm": [0.0]})).mark_rule(color=QUIET, strokeDash=[3, 3]).encode(x="harm:Q")
-    whiskers = base.mark_rule(strokeWidth=1, opacity=0.5).encode(x=alt.X("low:Q", title=None), x2="high:Q")
+    x = alt.X("harm:Q", title=_EACH, axis=_AXIS, scale=_SCALE)
+    zero = alt.Chart(pd.DataFrame({"harm": [0.0]})).mark_rule(color=QUIET, strokeDash=[3, 3]).encode(x=x)
+    whiskers = base.mark_rule(strokeWidth=1, opacity=0.5).encode(x=alt.X("low:Q", title=_EACH), x2="high:Q")
     ratio = next(each for each in judged.ratios if each.of is Intervention.ZERO)
     share = "" if ratio.n_heads == 0 else f": optimal is {ratio.median.mean:.0%} of zero"
     return alt.layer(zero, whiskers, base.mark_point(filled=True, size=34, opacity=1).encode(x=x)).properties(
@@ -188,8 +197,10 @@ def band_rows(judged: Judged) -> pd.DataFrame:
 def _curves(judged: Judged) -> Any:
     x = alt.X("share:Q", title="share of heads zeroed together", axis=alt.Axis(format="%", tickCount=5))
     band = alt.Chart(band_rows(judged))
-    shade = band.mark_area(color=QUIET, opacity=0.18).encode(x=x, y=alt.Y("low:Q", title=None), y2="high:Q")
-    middle = band.mark_line(color=QUIET, strokeDash=[4, 3], strokeWidth=1.2).encode(x=x, y="middle:Q")
+    shade = band.mark_area(color=QUIET, opacity=0.18).encode(x=x, y=alt.Y("low:Q", title=_TOGETHER), y2="high:Q")
+    middle = band.mark_line(color=QUIET, strokeDash=[4, 3], strokeWidth=1.2).encode(
+        x=x, y=alt.Y("middle:Q", title=_TOGETHER)
+    )
     rows = alt.Chart(curve_rows(judged)).encode(
         x=x,
         color=alt.Color(
@@ -198,7 +209,7 @@ def _curves(judged: Judged) -> Any:
             legend=alt.Legend(title=None, orient="bottom", columns=2, labelLimit=200),
         ),
     )
-    y = alt.Y("harm:Q", title="harm, together (nats)", axis=alt.Axis(tickCount=5))
+    y = alt.Y("harm:Q", title=_TOGETHER, axis=alt.Axis(tickCount=5))
     tips = ["order:N", "removed:Q", alt.Tooltip("text:N", title="harm, nats")]
     layers = [
         shade,
@@ -208,7 +219,7 @@ def _curves(judged: Judged) -> Any:
     ]
     if judged.gain is not None:
         whole = pd.DataFrame({"harm": [judged.gain]})
-        layers.insert(0, alt.Chart(whole).mark_rule(color=INK, strokeDash=[1, 3]).encode(y="harm:Q"))
+        layers.insert(0, alt.Chart(whole).mark_rule(color=INK, strokeDash=[1, 3]).encode(y=y))
     note = f"grey: {len(judged.random)} random orders" + ("; dotted: token frequencies" if judged.gain else "")
     return alt.layer(*layers).properties(
         width=250,

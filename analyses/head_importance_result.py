@@ -204,7 +204,7 @@ class Result:
     period: int
     """Of the repeated tokens."""
     judged: tuple[Judged, ...]
-    """On copying, then on held-out rows."""
+    """On copying, then on held-out text."""
 
     def on(self, outcome: str) -> Judged:
         """Every head on the outcome called `outcome`."""

@@ -302,3 +302,21 @@ def test_a_config_that_measures_nothing_is_refused(given: dict[str, Any]):
 def test_the_interventions_are_in_the_order_of_the_axes(result: Result):
     assert INTERVENTIONS[0] is Intervention.ZERO
     assert INTERVENTIONS[-1] is Intervention.OPTIMAL
+
+
+def test_every_layer_of_the_figure_states_its_quantities(result: Result):
+    """An axis that one layer leaves without a title has none."""
+
+    def untitled(part: Any) -> int:
+        if isinstance(part, list):
+            return sum(untitled(each) for each in part)
+        if not isinstance(part, dict):
+            return 0
+        bare = part.get("type") == "quantitative" and part.get("title", "") is None
+        return bare + sum(untitled(each) for each in part.values())
+
+    drawn = draw(result).to_dict()
+    assert untitled(drawn) == 0
+    assert untitled({"y": {"type": "quantitative", "title": None}}) == 1
+    for title in ("importance I (nats", "harm of zero, alone (nats", "harm, alone (nats", "harm, together (nats)"):
+        assert title in str(drawn)

@@ -191,6 +191,8 @@ def test_table_and_figure_show_what_was_measured(repaired: Result):
     assert len(self_repair.more_tables(repaired)["pairs"]) == 6
     copied = repaired.on(COPIED)
     assert copied.components[shown(copied)[0]].label == "L1H2"
+    assert set(shown(copied)) == set(copied.heads())  # an FFN's effects would hide those of heads
+    assert "-0.00" not in pair_rows(repaired)["text"].tolist()
     effects = effect_rows(copied)
     assert effects[effects["ablated"] == "L1H2"]["change"].tolist() == pytest.approx([-19.0, -19.0 * 0.3], abs=1e-3)
     parts = part_rows(copied)
