@@ -213,12 +213,12 @@ def one_of_each(role: str, given: Any) -> Any:
     return ablation_result.Result.set_of(SimpleNamespace(sets=sets()), role, given)  # type: ignore[arg-type]
 
 
-@cache
 def ratio_of(given: Any) -> Ratio:
     nothing = Interval(mean=0.5, low=0.4, high=0.6, n=8, level=0.95, method="percentile")
     return Ratio(of=given, median=nothing, fitted=0.5, n_heads=1)
 
 
+@cache
 def sets() -> tuple[ablation_result.SetAblation, ...]:
     return tuple(set_of(kind) for kind in (Intervention.MEAN, Intervention.ZERO))
 
