@@ -17,7 +17,7 @@ from interp.harm import Counted
 from interp.matched_places import MatchedPlaces, matched_places
 from interp.optimal import fit_optimal, require_whole
 from interp.outcomes import COPY_OUTCOMES, NEW_TOKEN, Measure, Outcome, get_outcome
-from interp.places import Intervention, Place, print_places
+from interp.places import Intervention, Place, PlaceKind, print_places
 from interp.trials import Bench, Trial
 
 _ON_TEXT = {Measure.LOSS: "new_token_loss", Measure.ACCURACY: "text_accuracy", Measure.KL: "text_kl"}
@@ -81,7 +81,13 @@ class Ablating:
 
     def __str__(self) -> str:
         places = self.ablation.places
-        return f"{str(self.ablation).replace(print_places(places), _shortly(places))} ablated"
+        said = f"{str(self.ablation).replace(print_places(places), _shortly(places))} ablated"
+        n_heads, layers = self.ground.lab.config.n_heads, sorted({place.layer for place in places})
+        heads = [place.layer for place in places if place.kind is PlaceKind.HEAD]
+        full = [str(layer) for layer in layers if heads.count(layer) == n_heads]
+        if not full:
+            return said
+        return f"{said} (every head of layer {' and '.join(full)}: no other set matches there)"
 
     @property
     def whole(self) -> str:

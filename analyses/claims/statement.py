@@ -225,12 +225,10 @@ def _require_unused(stated: Any, names: tuple[str, ...], whose: str) -> None:
 def _require_control(stated: Statement) -> None:
     """A control that means something for this form and this bound."""
     kind, bound = stated.control, stated.bound
-    allowed = [ControlKind.MATCHED, ControlKind.NONE]
+    allowed = [ControlKind.NONE] if bound.quantity == Quantity.SIZE else [ControlKind.MATCHED, ControlKind.NONE]
     if bound.at_least:
         allowed += [ControlKind.STEP0, ControlKind.INPUTS if stated.is_path else ControlKind.TEXT]
     if kind not in allowed:
         what = "a path" if stated.is_path else "an ablation"
-        why = f"with {what} and `{bound}`"
+        why = f"with {what} and `{bound}`" + (", which has no side" if bound.quantity == Quantity.SIZE else "")
         raise InputError(f'control="{kind}" says nothing {why}; use {" or ".join(allowed)}.')
-    if bound.quantity == Quantity.SIZE and kind == ControlKind.MATCHED:
-        raise InputError(f'control="{kind}" ranks sets by their harm, and `{bound}` has no side; use none.')

@@ -20,8 +20,8 @@ def sentence(verdict: Verdict) -> str:
         return f"{begin}: {verdict.reason} (seed {verdict.seed})."
     told = f"{begin}: with {found.subject}, {effect_phrase(verdict, found)}; claimed was `{verdict.bound}`"
     family = "" if verdict.n_together == 1 else f", Holm over {verdict.n_together} claims"
-    told += f" (p = {number_p(verdict.p)} against the bound{family}; n = {_n(found)} sequences on which no head was "
-    told += f"chosen, seed {verdict.seed}; level {found.harm.level:g})"
+    told += f" (p = {number_p(verdict.p)} against the bound{family}; n = {_n(found)} sequences that no "
+    told += f"rule has seen, seed {verdict.seed}; level {found.harm.level:g})"
     if found.beside.kind == ControlKind.NONE:
         told += "; no control"
     elif verdict.reason != not_beaten(found.beside):

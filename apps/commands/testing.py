@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,7 @@ from apps.console import remark, say, stdout
 from apps.progress import bar
 
 if TYPE_CHECKING:
-    from analyses.hypotheses import Claim, Record
+    from analyses.hypotheses import Claim, Record, Verdict
 
 REFUTED = 1
 """Exit status when a claim was refuted, be it one that its file expects to be."""
@@ -57,7 +58,10 @@ def verdicts(
         say(as_text(records).rstrip())
     else:
         _tell(records)
-    if any(record.verdict.standing.value == "refuted" for record in records):
+    refuted = [record.verdict for record in records if record.verdict.standing.value == "refuted"]
+    if refuted and all(verdict.as_expected for verdict in refuted):
+        remark("Exit status 1: claims are refuted, as their files expect.")
+    if refuted:
         raise typer.Exit(REFUTED)
 
 
@@ -96,7 +100,7 @@ def _table(records: Sequence[Record]) -> Table:
     """One line for each claim and checkpoint, claim by claim."""
     from analyses.claims.wording import number_p, short_control, short_effect
 
-    table = Table("verdict", "claim", "checkpoint", "effect", "claimed", "p", "control", "n", "", box=None)
+    table = Table("verdict", "claim", "checkpoint", "effect", "claimed", "p", "control", "n", "its file", box=None)
     for record in records:
         verdict = record.verdict
         found, standing = verdict.measured, verdict.standing.value
@@ -109,6 +113,13 @@ def _table(records: Sequence[Record]) -> Table:
             Text(number_p(verdict.p)),
             Text(short_control(verdict)),
             Text("-" if found is None else str(found.n)),
-            Text({True: "as expected", False: f"expected: {verdict.expected}", None: ""}[verdict.as_expected]),
+            Text(_beside_file(verdict)),
         )
     return table
+
+
+def _beside_file(verdict: Verdict) -> str:
+    """How it came out beside what its file says, or in a few words why it did not."""
+    if verdict.as_expected is None:
+        return textwrap.shorten(verdict.reason, 60, placeholder=" ...")
+    return "as expected" if verdict.as_expected else f"expected: {verdict.expected}"

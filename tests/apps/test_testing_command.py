@@ -38,7 +38,7 @@ def test_supported_claims_end_with_0_and_a_line_and_a_sentence_each(run: Path, t
     said = cutaway(tmp_path / "claims", "--run", run)
     assert said.exit_code == 0, said.output
     lines = said.stdout.splitlines()
-    assert lines[0].split() == ["verdict", "claim", "checkpoint", "effect", "claimed", "p", "control", "n"]
+    assert lines[0].split() == ["verdict", "claim", "checkpoint", "effect", "claimed", "p", "control", "n", "its", "file"]
     assert [line.split()[:3] for line in lines[1:3]] == [
         ["supported", "carry", "planted@8"],
         ["supported", "path", "planted@8"],
@@ -65,6 +65,7 @@ def test_an_undecided_claim_is_no_failure(run: Path, tmp_path: Path):
     said = cutaway(write(tmp_path / "some.toml", claim(**FEW)), "--run", f"{run}@0")
     assert said.exit_code == 0
     assert "carry is undecided at planted@0: no head passes" in said.stdout
+    assert "no head passes" in said.stdout.splitlines()[1], "the table says why, too"
 
 
 @pytest.mark.parametrize(
