@@ -74,9 +74,7 @@ class Curves:
         The interval is over sequences; which random orders were drawn is fixed.
         """
         if not others:
-            raise InputError(
-                f"{name} leads nobody: others is empty; name at least one of {', '.join(self.harm)}."
-            )
+            raise InputError(f"{name} leads nobody: others is empty; name at least one of {', '.join(self.harm)}.")
         beside = torch.stack([self.areas(other) for other in others]).mean(0)
         return bootstrap_mean(beside - self.areas(name), seed=seed)
 

@@ -38,7 +38,18 @@ def test_supported_claims_end_with_0_and_a_line_and_a_sentence_each(run: Path, t
     said = cutaway(tmp_path / "claims", "--run", run)
     assert said.exit_code == 0, said.output
     lines = said.stdout.splitlines()
-    assert lines[0].split() == ["verdict", "claim", "checkpoint", "effect", "claimed", "p", "control", "n", "its", "file"]
+    assert lines[0].split() == [
+        "verdict",
+        "claim",
+        "checkpoint",
+        "effect",
+        "claimed",
+        "p",
+        "control",
+        "n",
+        "its",
+        "file",
+    ]
     assert [line.split()[:3] for line in lines[1:3]] == [
         ["supported", "carry", "planted@8"],
         ["supported", "path", "planted@8"],
