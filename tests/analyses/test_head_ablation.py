@@ -76,7 +76,7 @@ def test_every_finding_on_the_planted_circuit_is_affirmed_with_its_numbers(resul
     induction = found[2].sentence
     assert "the induction head L1H2 replaced by the mean" in induction
     assert "all 3 other sets with as many heads in each layer" in induction
-    assert "p = 0.25; 3 allow no p below 0.25, too few to decide at 0.05" in induction
+    assert "; 3 allow no p below 0.25, too few to decide at 0.05" in induction
     assert "The effect is larger than that of all 3 matched sets, but so few sets cannot decide at 0.05" in induction
     assert "at step 0 the same cost 0.00 nats" in induction
 
@@ -179,7 +179,7 @@ def test_many_matched_sets_decide_and_no_set_at_all_is_said(result: Result):
     many = replace(known, harm=torch.zeros(40), shared=torch.zeros(40, dtype=torch.long), n_possible=40, p=1 / 41)
     decided = doctored(result, result.sets[0].effect.harm, many)
     assert decided.found
-    assert "(p = 0.0244, the smallest that 40 allow)" in decided.sentence
+    assert "; the smallest that 40 allow)" in decided.sentence
     assert "cannot decide" not in decided.sentence
     none = replace(many, harm=torch.zeros(0), shared=torch.zeros(0, dtype=torch.long), n_possible=0, p=None, note="no")
     bare = doctored(result, result.sets[0].effect.harm, none)
