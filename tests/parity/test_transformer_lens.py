@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model import GPT
+from bench.native_lens import theirs_with_our_weights
 from tests.conftest import make_gpt_with
 from tests.model.variants import name_of
 
@@ -38,60 +38,6 @@ VARIANTS: list[dict[str, Any]] = [
     {"biases": True, "ffn": "gelu_tanh", "tie_embeddings": False},
     {"norm_kind": "layernorm", "positions": "learned", "biases": True, "ffn": "gelu_tanh"},
 ]
-
-
-def theirs_with_our_weights(gpt: GPT):
-    """TransformerLens's native model with the weights of `gpt`."""
-    from transformer_lens.config import TransformerBridgeConfig
-    from transformer_lens.model_bridge import TransformerBridge
-
-    config = gpt.config
-    sizes = {each: getattr(config, each) for each in ("n_layers", "n_heads", "d_model", "n_ctx", "d_head", "d_vocab")}
-    rotary = {"positional_embedding_type": "rotary", "rotary_base": int(config.rope_base), "rotary_dim": config.d_head}
-    activation = {"gelu": "gelu", "gelu_tanh": "gelu_new", "swiglu": "silu"}[config.ffn]
-    bridge = TransformerBridge.boot_native(
-        TransformerBridgeConfig(
-            **sizes,
-            **{"d_mlp": config.d_ff, "act_fn": activation, "gated_mlp": config.ffn == "swiglu"},
-            **{"n_key_value_heads": config.n_kv_heads, "eps": config.norm_eps, "init_weights": False},
-            **{"normalization_type": "RMS" if config.norm_kind == "rmsnorm" else "LN"},
-            **(rotary if config.positions == "rope" else {"positional_embedding_type": "standard"}),
-        )
-    )
-    state = bridge.state_dict()  # shares memory with the parameters
-    weights = weights_in_their_layout(gpt)
-    # What we give must exist there; what we do not have are biases, and those are zero.
-    assert set(weights) <= set(state)
-    assert all(name.endswith(".bias") for name in set(state) - set(weights))
-    with torch.no_grad():
-        for name, tensor in state.items():
-            tensor.copy_(weights.get(name, torch.zeros(())))
-    return bridge.eval()
-
-
-def weights_in_their_layout(gpt: GPT) -> dict[str, Tensor]:
-    linears = {"unembed": gpt.unembed}
-    weights, norms = {"embed.weight": gpt.embed.weight}, {"ln_final": gpt.ln_final}
-    weights |= {} if gpt.pos_embed is None else {"pos_embed.weight": gpt.pos_embed.weight}
-    for layer, block in enumerate(gpt.layers):
-        at, attn, mlp = f"blocks.{layer}", block.attn, block.mlp
-        linears |= {f"{at}.attn.{name}": getattr(attn, f"{name}_proj") for name in "qkvo"}
-        linears |= {f"{at}.mlp.in": mlp.in_proj, f"{at}.mlp.out": mlp.out_proj}
-        linears |= {} if mlp.gate_proj is None else {f"{at}.mlp.gate": mlp.gate_proj}
-        norms |= {f"{at}.ln1": block.ln1, f"{at}.ln2": block.ln2}
-    for name, norm in norms.items():
-        weights |= {f"{name}.weight": norm.w} if norm.b is None else {f"{name}.weight": norm.w, f"{name}.bias": norm.b}
-    for name, linear in linears.items():
-        rotated = name.endswith((".q", ".k")) and gpt.config.positions == "rope"
-        weights[f"{name}.weight"] = interleaved(linear.weight, gpt) if rotated else linear.weight
-        if linear.bias is not None:
-            weights[f"{name}.bias"] = interleaved(linear.bias, gpt) if rotated else linear.bias
-    return weights
-
-
-def interleaved(rows: Tensor, gpt: GPT) -> Tensor:
-    """Rows of queries or keys, head by head, with the two halves of d_head interleaved."""
-    return rows.unflatten(0, (-1, 2, gpt.config.head_width // 2)).transpose(1, 2).flatten(0, 2)
 
 
 def ours_again(heads: Tensor) -> Tensor:
