@@ -95,7 +95,7 @@ class Asked:
             fitted=torch.stack([optima.zero, optima.mean, optima.optimal]).sub(optima.clean).unflatten(1, shape),
             slope_left=optima.slope_left.unflatten(0, shape),
             ranked=tuple(self._ranked(found.heads.abs(), harm)),
-            ratios=tuple(held_against(of, harm, elsewhere, optima, seed=config.seed) for of in _HELD),
+            ratios=tuple(_held_against(of, harm, elsewhere, optima, seed=config.seed) for of in _HELD),
             n_removed=curves.n_removed,
             curves=tuple(_curve(curves, name, config.seed) for name in ORDERS),
             random=torch.stack([curves.harm[name].mean(0) for name in names]),
@@ -198,7 +198,7 @@ class Asked:
         ]
 
 
-def held_against(
+def _held_against(
     of: Intervention,
     harm: Float[Tensor, "sequence intervention layer head"],
     elsewhere: Float[Tensor, "reference_sequence choosing layer head"],

@@ -13,7 +13,7 @@ import torch
 from analyses import head_importance
 from analyses.head_importance import INTERVENTIONS, Config, Result
 from analyses.head_importance_figure import band_rows, curve_rows, draw, harm_rows, scatter_rows
-from analyses.head_importance_measuring import held_against, median_ratio
+from analyses.head_importance_measuring import _held_against, median_ratio
 from analyses.head_importance_result import IMPORTANCE, INVERSE, ORDERS, TRUE, Judged
 from analyses.records import decode, encode, same
 from analyses.registry import Finding
@@ -259,7 +259,7 @@ def test_heads_that_luck_made_costly_here_do_not_make_a_ratio_of_one_look_smalle
         harm[:, at], harm[:, -1] = true + noise[0], true + 0.3 * noise.sum(0)
         elsewhere = torch.zeros(40, 2, 6, 8, dtype=torch.float64)
         elsewhere[:, row] = true + 0.02 * torch.randn(40, 6, 8, generator=draw, dtype=torch.float64)
-        ratio = held_against(of, harm, elsewhere, none)
+        ratio = _held_against(of, harm, elsewhere, none)
         assert 2 < ratio.n_heads < 30
         found += ratio.median.high < 1
     assert found <= 6  # one in forty is nominal
