@@ -114,7 +114,7 @@ def ablation_of(
         UnknownNameError: a layer, head, memory or FFN that the model does not have.
     """
     made = places if isinstance(places, Ablation) else None
-    resolved = resolve_places(places if made is None else made.places, config, intervention)  # type: ignore[union-attr]
+    resolved = resolve_places(places.places if isinstance(places, Ablation) else places, config, intervention)
     made = made or Ablation(places=resolved)
     numbers = as_numbers(positions, "position", print_places(resolved))
     made = replace(
