@@ -32,7 +32,7 @@ from analyses.ffn_result import Config, Result, Split
 from analyses.ffn_tables import memory_rows
 from analyses.registry import Finding, Progress
 from interp.agreement import commonest_share
-from interp.memories import (
+from interp.memory_stream import (
     CoefficientStream,
     empty_stream,
     fitting_windows,

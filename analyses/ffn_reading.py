@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.agreement import Agreement, commonest_share, measured_agreement, partners, ranks
-from interp.memories import CoefficientStream, fitting_memories, share_above, value_scores
+from interp.memory_stream import CoefficientStream, share_above
+from interp.memory_values import fitting_memories, value_scores
 from interp.prefixes import Windows, tails
 from interp.topk import positions_of, values_of
 from model.config import GPTConfig
@@ -80,7 +81,7 @@ class Activity:
     std: Float[Tensor, "layer memory"]
 
     histogram: Int[Tensor, "layer memory bin"]
-    """Prefixes per bin of `interp.memories.histogram_edges`."""
+    """Prefixes per bin of `interp.memory_stream.histogram_edges`."""
 
     @property
     def alive(self) -> Bool[Tensor, "layer memory"]:

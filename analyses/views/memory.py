@@ -12,7 +12,7 @@ from torch import Tensor
 
 from analyses.figures import DIVERGING, QUIET, themed
 from analyses.views.payload import visible
-from interp.memories import histogram_edges
+from interp.memory_stream import histogram_edges
 
 WIDTH = 320
 

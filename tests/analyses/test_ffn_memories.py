@@ -17,7 +17,7 @@ from analyses.ffn_memories import Config, Result, Split, planned_windows, replay
 from analyses.ffn_tables import layer_rows, trigger_text
 from analyses.records import decode, encode, same
 from analyses.registry import Finding
-from interp.memories import value_scores
+from interp.memory_values import value_scores
 from interp.prefixes import window_batches
 from model import GPT
 from model.checkpoint import save_checkpoint

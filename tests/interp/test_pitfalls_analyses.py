@@ -14,7 +14,7 @@ from interp.ablation import ablated, mean_activations
 from interp.gradients import gradient_norms
 from interp.harm import measure_harms
 from interp.head_roles import RoleRule, find_head_roles
-from interp.memories import value_scores
+from interp.memory_values import value_scores
 from interp.outcomes import TEXT
 from interp.patterns import pattern_of, pattern_scores
 from interp.places import parse_places

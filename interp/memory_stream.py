@@ -1,17 +1,11 @@
-"""FFN memories: which prefixes fire a key, and which tokens its value promotes (Geva et al. 2021, arXiv 2012.14913).
+"""FFN memories, keys: which prefixes of a corpus fire each one (Geva et al. 2021, arXiv 2012.14913, section 3).
 
 An FFN layer is a sum of memories, FFN(x) = sum_i m_i v_i + b. The coefficient m_i = f(x . k_i) says how well the stream
-matches key i (it is `hook_post`, for swiglu with its gate), the value v_i (row i of W_out) is what is then written.
+matches key i (it is `hook_post`, for swiglu with its gate). What the value v_i then writes: `interp.memory_values`.
 
-* Keys (their section 3): a corpus is streamed once, and of every prefix of it the t with the largest coefficient are
-  kept per memory, exactly (`interp.topk`); beside them counts, a histogram, and sums in fp64. What is kept does not
-  grow with the corpus, and two halves merged give what one pass gives. Only one layer's coefficients of one batch
-  exist at a time.
-* Values (their section 4): v_i W_U with the final norm folded in, in logits per unit of coefficient before the final
-  norm's scale. Only the order of the tokens means something, and it assumes that every layer writes in the basis that
-  the last one reads. Where norms stand on the stream (post, deepnorm), a value passes those of all later layers: their
-  gains and centring are folded in too, their scales are left out, which are positive and so keep the order. Without
-  skip connections no value reaches the logits by itself, and the model is refused.
+A corpus is streamed once, and of every prefix of it the t with the largest coefficient are kept per memory, exactly
+(`interp.topk`); beside them counts, a histogram, and sums in fp64. What is kept does not grow with the corpus, and two
+halves merged give what one pass gives. Only one layer's coefficients of one batch exist at a time.
 
 ReLU has a natural zero. GELU and swiglu have not: there "active" (m > 0) says only on which side the key was passed,
 and the share of prefixes above a tenth of the largest coefficient is the better firing rate. Negative coefficients of
@@ -29,14 +23,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.topk import empty_top, merged_tops, updated_top
-from model.config import SUM_NORMS, AttentionKind, FFNKind
+from model.config import AttentionKind, FFNKind
 from model.errors import InputError, NotAdditiveError
 from model.sites import Tap
 
 if TYPE_CHECKING:
     from model.config import GPTConfig
     from model.gpt import GPT
-    from model.norms import NormLayer
 
 N_BINS = 65
 """Bins of the coefficient histogram: one for everything below 2^-10 (zero and negative too), then four to an octave."""
@@ -164,52 +157,14 @@ def share_above(histogram: Int[Tensor, "*axes bin"], thresholds: Float[Tensor, "
     return ((counts * reached).sum(-1) / counts.sum(-1).clamp_min(1)).float()
 
 
-@torch.no_grad()
-def value_scores(
-    gpt: GPT,
-    layer: int,
-    memories: slice = slice(None),
-    unembed: Float[Tensor, "d_model d_vocab"] | None = None,
-) -> Float[Tensor, "memory d_vocab"]:
-    """What each value of a layer adds to each token's logit, per unit of coefficient and of final-norm scale.
-
-    The norms that a value passes on its way (an output norm; all later ones on the stream) enter with their gains and
-    centring, not with their scales. `memories` are some of the layer's, where all their scores are too many at once;
-    `unembed`, the model's `folded_unembed()`, spares folding it again for each of them.
-    """
-    ffn = gpt.layers[layer].mlp
-    if ffn is None:
-        raise InputError("This model is attention-only (ffn=none), so it has no FFN memories; study one with an FFN.")
-    written = ffn.W_out[memories].contiguous()
-    for norm in _norms_passed(gpt, layer):
-        written = (written - written.mean(-1, keepdim=True) if norm.centres else written) * norm.w
-    unembed = gpt.folded_unembed() if unembed is None else unembed
-    return (written.float() @ unembed.float()).cpu()
-
-
-def _norms_passed(gpt: GPT, layer: int) -> list[NormLayer]:
-    """The norms between what the FFN of a layer writes and the final norm, which the unembedding has folded in."""
-    block = gpt.layers[layer]
-    if gpt.config.norm not in SUM_NORMS:
-        return [] if block.ln2_post is None else [block.ln2_post]
-    later = [norm for after in gpt.layers[layer + 1 :] for norm in (after.ln1, after.ln2)]
-    return [norm for norm in (block.ln2, *later) if norm is not None and norm is not gpt.final_norm]
-
-
-def fitting_memories(n_memories: int, d_vocab: int) -> list[slice]:
-    """A layer's memories in groups, each with no more scores than fit into 64 MB: larger blocks are slower."""
-    size = max(1, _SCORES // d_vocab)
-    return [slice(start, min(start + size, n_memories)) for start in range(0, n_memories, size)]
-
-
 def fitting_windows(config: GPTConfig, n_pos: int, most: int) -> int:
     """How many windows to stream at once: `most`, or fewer where a layer's coefficients take over a gigabyte."""
     per_window = 12 * config.ffn_width * n_pos  # the FFN's own tensors, then keys and bins in twice as many bytes
     return max(1, min(most, _COEFFICIENTS // per_window))
 
 
-_SCORES, _COEFFICIENTS = 2**24, 2**28
-"""Largest numbers of fp32 numbers held at once."""
+_COEFFICIENTS = 2**28
+"""Largest number of fp32 numbers held at once."""
 
 
 def _binned(coefficients: Float[Tensor, "memory prefix"]) -> Int[Tensor, "memory bin"]:
