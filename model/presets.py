@@ -95,6 +95,33 @@ def induction() -> RunConfig:
     )
 
 
+def memories() -> RunConfig:
+    """Six layers whose FFNs can be read as memories, to replicate Geva et al. 2021 (docs/studies/ffn-memories.md).
+
+    Half an hour on one core. Like the model of the paper where size allows: ReLU, so that a coefficient has a natural
+    zero; biases, so that a key has a threshold; pre-norm; tied embeddings. Unlike it: RMSNorm, rotary positions, and
+    Muon, which learns more from few tokens. Under RMSNorm a token that two vectors both promote most is also promoted
+    most by their sum; a LayerNorm's bias would break that. Text alone, passed five times, in tokens that are words or
+    parts of them, so that a bigram means something. A trend over depth takes six layers at least.
+    """
+    return RunConfig(
+        model=GPTConfig(
+            n_layers=6,
+            n_heads=4,
+            d_model=128,
+            n_ctx=128,
+            d_vocab=2048,
+            ffn=FFNKind.RELU,
+            biases=True,
+        ),
+        data=DataConfig(sources=("stdlib",), tokenizer="bpe:2048"),
+        optim=OptimConfig(
+            optimizer=Optimizer.MUON, lr=3e-3, muon_lr=1e-2, warmup_steps=50, decay_share=0.4, final_lr=0.05
+        ),
+        train=TrainConfig(steps=1500, batch_size=32, checkpoint_every=250, log_every=100),
+    )
+
+
 def gpt2_small() -> RunConfig:
     """GPT-2 small's architecture exactly: 124,439,808 parameters. For a GPU."""
     return RunConfig(
@@ -120,6 +147,7 @@ PRESETS: dict[str, Callable[[], RunConfig]] = {
     "demo": demo,
     "demo_post": demo_post,
     "induction": induction,
+    "memories": memories,
     "gpt2_small": gpt2_small,
 }
 """Every preset by its name."""

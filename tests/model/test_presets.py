@@ -8,7 +8,7 @@ import pytest
 
 from model.config import FFNKind, Norm, NormKind, Positions
 from model.errors import UnknownNameError
-from model.presets import PRESETS, demo, demo_post, get_preset, gpt2_small, induction, tiny
+from model.presets import PRESETS, demo, demo_post, get_preset, gpt2_small, induction, memories, tiny
 from model.settings import from_plain, to_plain, with_settings
 from model.training import RunConfig
 from model.training.corpus import build_tokenizer
@@ -55,6 +55,16 @@ def test_the_induction_run_holds_what_its_page_says() -> None:
     variants = ["model.n_layers=1"], ["model.n_layers=1", "model.smeared_keys=true"]
     distance = ["model.n_layers=1", "data.min_period=16", "data.max_period=16"]
     assert all(with_settings(run, changes) != run for changes in (*variants, distance))
+
+
+def test_the_run_for_memories_is_one_that_the_targets_can_be_read_from() -> None:
+    run = memories()
+    assert run.model.ffn is FFNKind.RELU, "a coefficient has a natural zero"
+    assert run.model.norm_kind is NormKind.RMSNORM, "a final norm with a bias can decode a sum unlike both its parts"
+    assert run.model.n_layers >= 6, "a rank correlation with depth needs layers"
+    assert run.model.n_layers % 3 == 0, "thirds of the layers are compared"
+    assert run.data.tokenizer == f"bpe:{run.model.d_vocab}"
+    assert all(source.is_text for source in run.data.parsed_sources)
 
 
 def test_an_unknown_preset_lists_those_that_exist() -> None:
