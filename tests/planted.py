@@ -6,15 +6,22 @@ ablation effect and memory has an answer that can be written down.
     induction_model()   L0H1 attends to the previous token and copies it; L1H2 attends to what followed the current
     token's earlier
                         copy, and copies that to the output. All other heads write nothing.
-    memory_model()      one FFN memory fires on one bigram and promotes one token.
+    memories_model()    FFN memories answer one bigram each, by their positive or their negative side, and promote one
+    token each; memory_model() has one of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from model import GPT, GPTConfig
+from model.ffn import FFN
 
 D_VOCAB = 20
 N_CTX = 48
@@ -52,42 +59,118 @@ def induction_model(*, d_vocab: int = D_VOCAB, n_ctx: int = N_CTX, n_heads: int 
     return gpt
 
 
-def memory_model(*, first: int = 3, second: int = 5, promoted: int = 7, layer: int = 0, memory: int = 2) -> GPT:
-    """Memory `memory` fires with coefficient 1 exactly where `first` is followed by `second`, and promotes `promoted`.
+class Side(StrEnum):
+    """With which sign a planted memory answers its bigram."""
 
-    A previous-token head in layer 0 puts the previous token beside the current one. The key reads both and its bias
-    takes 1 away, so that either alone is not enough (ReLU). With `layer=0` the FFN comes right after that head.
+    POSITIVE = "positive"
+    """Its coefficient is largest there."""
+    NEGATIVE = "negative"
+    """Its coefficient is lowest there, by the dip of the activation function: GELU and SwiGLU only."""
+    NEGATIVE_LINEAR = "negative_linear"
+    """The same, because a positive gate meets a negative linear factor: SwiGLU only."""
+
+
+@dataclass(frozen=True)
+class PlantedMemory:
+    """A memory that answers one bigram, and what it promotes then."""
+
+    first: int
+    second: int
+    promoted: int
+    """The token that its value promotes; on a negative side, the one that its value suppresses, which comes to that."""
+    side: Side = Side.POSITIVE
+
+    def coefficient(self, ffn: str, n_matching: int) -> float:
+        """Its coefficient where the last two tokens match both, one or none of the bigram's."""
+        pre = torch.tensor(self._slope(ffn) * n_matching + self._bias(ffn))
+        if ffn == "relu":
+            return float(torch.relu(pre))
+        if ffn == "gelu":
+            return float(F.gelu(pre))
+        return float(F.silu(pre)) * self._linear
+
+    def _slope(self, ffn: str) -> float:
+        if self.side is not Side.NEGATIVE:
+            return _SWIGLU_SLOPE if ffn == "swiglu" else 1.0
+        return (_SILU_DIP if ffn == "swiglu" else _GELU_DIP) / 2
+
+    def _bias(self, ffn: str) -> float:
+        return 0.0 if self.side is Side.NEGATIVE else -self._slope(ffn)
+
+    @property
+    def _linear(self) -> float:
+        return -1.0 if self.side is Side.NEGATIVE_LINEAR else 1.0
+
+    def plant(self, mlp: FFN, memory: int, previous: int, token: int, output: int, scale: float) -> None:
+        """Write key and value into an FFN whose other weights for this memory are 0.
+
+        `previous`, `token` and `output` are where those subspaces of the stream begin; `scale` is what the norm before
+        the FFN multiplies the stream by.
+        """
+        key = mlp.in_proj if mlp.gate_proj is None else mlp.gate_proj
+        key.weight[memory, [previous + self.first, token + self.second]] = self._slope(mlp.kind) / scale
+        key.bias[memory] = self._bias(mlp.kind)
+        if mlp.gate_proj is not None:
+            mlp.in_proj.bias[memory] = self._linear
+        mlp.out_proj.weight[output + self.promoted, memory] = 5.0 if self.side is Side.POSITIVE else -5.0
+
+
+_SWIGLU_SLOPE = 4.0
+_GELU_DIP, _SILU_DIP = -0.7518, -1.2785
+"""Where the two functions are lowest."""
+
+
+def memories_model(
+    memories: Mapping[tuple[int, int], PlantedMemory],
+    *,
+    ffn: str = "relu",
+    norm: str = "none",
+    n_layers: int | None = None,
+    d_ff: int = 8,
+) -> GPT:
+    """A model whose FFN memories, by (layer, memory), are the planted ones; all others write nothing and never fire.
+
+    A previous-token head in layer 0 puts the previous token beside the current one. Keys read both, and their bias
+    takes one away, so that either alone is not enough (ReLU). With `norm="pre"` (RMSNorm) the stream before any memory
+    holds three ones, token, position and previous token, so its norm is known and the same coefficients come out; for
+    that, all memories must be in one layer.
     """
+    if norm != "none" and len({layer for layer, _ in memories}) > 1:
+        raise ValueError("under a norm what one layer's memories write changes the scale that the next layer reads")
     d_vocab, n_ctx = D_VOCAB, N_CTX
     d_model = 3 * d_vocab + n_ctx
+    layers = max(layer for layer, _ in memories) + 1 if n_layers is None else n_layers
     config = GPTConfig(
-        **{
-            "n_layers": layer + 1,
-            "n_heads": 2,
-            "d_model": d_model,
-            "d_head": n_ctx,
-            "n_ctx": n_ctx,
-            "d_vocab": d_vocab,
-        },
-        **{"norm": "none", "positions": "learned", "ffn": "relu", "d_ff": 8, "tie_embeddings": False, "biases": True},
+        **{"n_layers": layers, "n_heads": 2, "d_model": d_model, "d_head": n_ctx, "n_ctx": n_ctx, "d_vocab": d_vocab},
+        **{"norm": norm, "norm_eps": 1e-12, "positions": "learned", "ffn": ffn, "d_ff": d_ff, "biases": True},
+        tie_embeddings=False,
     )
     gpt = GPT(config).eval()
     token, position = slice(0, d_vocab), slice(d_vocab, d_vocab + n_ctx)
     previous, output = slice(position.stop, position.stop + d_vocab), slice(position.stop + d_vocab, d_model)
     with torch.no_grad():
-        for parameter in gpt.parameters():
-            parameter.zero_()
+        for name, parameter in gpt.named_parameters():
+            if not _is_gain(name):
+                parameter.zero_()
         gpt.embed.weight[:, token] = torch.eye(d_vocab)
         gpt.pos_embed.weight[:, position] = torch.eye(n_ctx)
         gpt.unembed.weight[:, output] = torch.eye(d_vocab)
         _attend(gpt.layers[0].attn, 1, position, position, shift(n_ctx), n_ctx)
         _copy(gpt.layers[0].attn, 1, token, previous, gain=1.0)
-        ffn = gpt.layers[layer].mlp
-        ffn.in_proj.weight[memory, previous.start + first] = 1.0
-        ffn.in_proj.weight[memory, token.start + second] = 1.0
-        ffn.in_proj.bias[memory] = -1.0
-        ffn.out_proj.weight[output.start + promoted, memory] = 5.0
+        if norm == "pre":  # two ones, token and position, are normed to this before the head moves them
+            gpt.layers[0].attn.W_V[1] *= (2 / d_model) ** 0.5
+        scale = 1.0 if norm == "none" else (d_model / 3) ** 0.5
+        for (layer, memory), planted in memories.items():
+            planted.plant(gpt.layers[layer].mlp, memory, previous.start, token.start, output.start, scale)
     return gpt
+
+
+def memory_model(*, first: int = 3, second: int = 5, promoted: int = 7, layer: int = 0, memory: int = 2) -> GPT:
+    """Memory `memory` fires with coefficient 1 exactly where `first` is followed by `second`, and promotes `promoted`.
+
+    With `layer=0` the FFN comes right after the head that moves the previous token.
+    """
+    return memories_model({(layer, memory): PlantedMemory(first, second, promoted)})
 
 
 def silence(gpt: GPT, *, layer: int, head: int) -> None:
@@ -107,6 +190,10 @@ def _attend(attention, head: int, reads: slice, seeks: slice, match: Tensor, d_h
     n = match.shape[1]
     attention.W_Q[head][reads, :n] = match * _SHARP * d_head**0.5
     attention.W_K[head][seeks, :n] = torch.eye(n)
+
+
+def _is_gain(name: str) -> bool:
+    return name.rsplit(".", 2)[-2:] in (["ln1", "w"], ["ln2", "w"], ["ln_final", "w"])
 
 
 def _copy(attention, head: int, reads: slice, writes: slice, *, gain: float) -> None:
