@@ -1,14 +1,19 @@
 """Do values promote what followed their keys? Agreement, and what chance would give (Geva et al. 2021, section 4).
 
 A memory agrees when the token its value promotes most is the token that followed its strongest trigger in the corpus.
+Precision@k asks the same of its k strongest triggers: the share of them that were followed by that token, on average
+over memories.
+
 Frequent tokens follow many triggers and are promoted by many values, so one over the vocabulary is the wrong chance
 level. The null here deals the layer's next tokens to its memories at random: both sides keep their frequencies, only
 the pairing goes. Its mean is known exactly; its spread, and p, come from permutations. The unit is the memory: what a
-layer's memories share (one stream, one corpus) is not resampled. Dead memories are to be left out by the caller.
+layer's memories share (one stream, one corpus) is not resampled. Dead memories are to be left out by the caller. How
+agreement goes with confidence and with depth is in `interp.agreement_trends`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,17 +22,18 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.stats import bootstrap_mean
+from model.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """How often values and triggers of one layer agree, beside chance. Shares, from 0 to 1."""
+    """How often values and triggers agree, beside chance. Shares, from 0 to 1."""
 
     n: int
     """Memories compared: those that were ever active."""
 
     share: float
-    """Memories whose value's top token followed their top trigger; NaN where n is 0."""
+    """Memories whose value's top token followed their top trigger (or mean share of triggers it did); NaN if n is 0."""
 
     low: float
     """Lower end of the 95% bootstrap interval of `share` over memories."""
@@ -56,32 +62,75 @@ class Agreement:
 
 
 def measured_agreement(
-    promoted: Int[Tensor, " memory"], followed: Int[Tensor, " memory"], *, n_permutations: int, seed: int
+    promoted: Int[Tensor, " memory"],
+    followed: Int[Tensor, " memory"],
+    *,
+    n_permutations: int,
+    seed: int,
+    layers: Int[Tensor, " memory"] | None = None,
 ) -> Agreement:
     """Agreement of each memory's most promoted token with the token that followed its top trigger.
+
+    Where the memories are of several `layers`, next tokens are dealt within each of these only.
 
     >>> two = torch.tensor([3, 4])
     >>> found = measured_agreement(two, two, n_permutations=99, seed=0)
     >>> found.share, found.chance, found.lift
     (1.0, 0.5, 2.0)
     """
-    if len(promoted) == 0:
+    permuted = permuted_shares(promoted, followed, n_permutations=n_permutations, seed=seed, layers=layers)
+    agrees = (promoted == followed).double()
+    return _beside_chance(agrees, permuted, chance_agreement(promoted, followed, layers), seed)
+
+
+def precision_at(
+    promoted: Int[Tensor, " memory"], followed: Int[Tensor, "memory trigger"], k: int, *, n_permutations: int, seed: int
+) -> Agreement:
+    """Precision@k: share of a memory's `k` strongest triggers that its value's top token followed, mean over memories.
+
+    `followed` holds what followed each trigger, strongest first, -1 where there is none. Memories without triggers are
+    left out; of those with fewer than `k`, all are counted. The null deals whole rows of next tokens.
+
+    >>> found = precision_at(torch.tensor([3, 4]), torch.tensor([[3, 9], [4, -1]]), 2, n_permutations=9, seed=0)
+    >>> found.share, found.chance
+    (0.75, 0.375)
+    """
+    if k < 1:
+        raise InputError(f"k={k} triggers are none; ask for precision at 1 or more.")
+    there = followed[:, 0] >= 0
+    promoted, followed = promoted[there], followed[there, :k]
+    n_triggers = (followed >= 0).sum(1).double()
+
+    def shares(rows: Tensor, counts: Tensor) -> Tensor:
+        return (rows == promoted[:, None]).sum(1).double() / counts
+
+    orders = _orders(len(promoted), n_permutations, seed)
+    permuted = [shares(followed[order], n_triggers[order]).mean() for order in orders]
+    weights = (followed >= 0).double() / n_triggers[:, None]
+    chance = _expected(promoted, followed.flatten(), weights.flatten()) / max(1, len(promoted))
+    return _beside_chance(shares(followed, n_triggers), torch.tensor(permuted, dtype=torch.float64), chance, seed)
+
+
+def _beside_chance(
+    agrees: Float[Tensor, " memory"], permuted: Float[Tensor, " permutation"], chance: float, seed: int
+) -> Agreement:
+    """The mean of `agrees` with its interval, beside the means of permutations and their expectation."""
+    n_permutations = len(permuted)
+    if len(agrees) == 0:
         nan = float("nan")
         return Agreement(
             n=0, share=nan, low=nan, high=nan, chance=nan, chance_low=nan, chance_high=nan, p=1.0,
             n_permutations=n_permutations,
         )  # fmt: skip
-    agrees = (promoted == followed).double()
     low, high = _interval(agrees, seed)
-    permuted = permuted_shares(promoted, followed, n_permutations=n_permutations, seed=seed)
     chance_low, chance_high = torch.quantile(permuted, torch.tensor([0.025, 0.975], dtype=permuted.dtype)).tolist()
     share = agrees.mean()
     return Agreement(
-        n=len(promoted),
+        n=len(agrees),
         share=float(share),
         low=low,
         high=high,
-        chance=chance_agreement(promoted, followed),
+        chance=chance,
         chance_low=chance_low,
         chance_high=chance_high,
         p=(1 + int((permuted >= share - 1e-12).sum())) / (1 + n_permutations),
@@ -97,25 +146,67 @@ def _interval(agrees: Float[Tensor, " memory"], seed: int) -> tuple[float, float
     return interval.low, interval.high
 
 
-def chance_agreement(promoted: Int[Tensor, " memory"], followed: Int[Tensor, " memory"]) -> float:
+def chance_agreement(
+    promoted: Int[Tensor, " memory"], followed: Int[Tensor, " memory"], layers: Int[Tensor, " memory"] | None = None
+) -> float:
     """Expected agreement after a random permutation: sum over tokens of the product of the two shares.
 
     >>> chance_agreement(torch.tensor([1, 1, 2, 3]), torch.tensor([1, 2, 2, 9]))  # (2*1 + 1*2) / 16
     0.25
     """
+    if len(promoted) == 0:
+        return float("nan")
+    groups = torch.zeros_like(promoted) if layers is None else layers
+    expected = 0.0
+    for layer in groups.unique():
+        own = groups == layer
+        expected += _expected(promoted[own], followed[own], torch.ones(int(own.sum()), dtype=torch.float64))
+    return expected / len(promoted)
+
+
+def _expected(promoted: Tensor, followed: Tensor, weights: Tensor) -> float:
+    """Sum over memories of what agrees with them on average, when rows of weighted next tokens are dealt evenly."""
+    if len(promoted) == 0:
+        return 0.0
     size = 1 + int(torch.maximum(promoted.max(), followed.max()))
-    counts = torch.bincount(promoted, minlength=size) * torch.bincount(followed, minlength=size)
-    return float(counts.sum()) / len(promoted) ** 2
+    counts = torch.bincount(promoted, minlength=size).double()
+    found = torch.bincount(followed.clamp_min(0), weights=torch.where(followed >= 0, weights, 0.0), minlength=size)
+    return float(counts @ found) / len(promoted)
 
 
 def permuted_shares(
-    promoted: Int[Tensor, " memory"], followed: Int[Tensor, " memory"], *, n_permutations: int, seed: int
+    promoted: Int[Tensor, " memory"],
+    followed: Int[Tensor, " memory"],
+    *,
+    n_permutations: int,
+    seed: int,
+    layers: Int[Tensor, " memory"] | None = None,
 ) -> Float[Tensor, " permutation"]:
-    """The share that agrees in each of `n_permutations` random pairings, fp64."""
+    """The share that agrees in each of `n_permutations` random pairings (within layers, if they are given), fp64."""
+    orders = _orders(len(promoted), n_permutations, seed) if layers is None else dealt(layers, n_permutations, seed)
+    shares = [(promoted == followed[order]).sum() for order in orders]
+    return torch.stack(shares).double() / max(1, len(promoted))
+
+
+def _orders(n: int, n_permutations: int, seed: int) -> Iterator[Int[Tensor, " memory"]]:
     generator = torch.Generator().manual_seed(seed)
-    n = len(promoted)
-    shares = [(promoted == followed[torch.randperm(n, generator=generator)]).sum() for _ in range(n_permutations)]
-    return torch.stack(shares).double() / n
+    return (torch.randperm(n, generator=generator) for _ in range(n_permutations))
+
+
+def dealt(layers: Int[Tensor, " memory"], n_permutations: int, seed: int) -> Iterator[Int[Tensor, " memory"]]:
+    """Random orders of memories in which each takes the place of one of its own layer.
+
+    >>> order = next(dealt(torch.tensor([0, 1, 0, 1]), 1, seed=0))
+    >>> sorted(order[[0, 2]].tolist()), sorted(order[[1, 3]].tolist())
+    ([0, 2], [1, 3])
+    """
+    generator = torch.Generator().manual_seed(seed)
+    in_layers = layers.argsort(stable=True)
+    for _ in range(n_permutations):
+        mixed = torch.randperm(len(layers), generator=generator)
+        order = torch.empty_like(mixed)
+        order[in_layers] = mixed[layers[mixed].argsort(stable=True)]
+        yield order
 
 
 def ranks(scores: Float[Tensor, "memory d_vocab"], tokens: Int[Tensor, "memory asked"]) -> Int[Tensor, "memory asked"]:
