@@ -28,6 +28,7 @@ from analyses.head_importance_measuring import Asked, Told
 from analyses.head_importance_result import INTERVENTIONS, ORDERS, Config, Judged, Result
 from analyses.registry import Finding, Progress
 from interp.places import head
+from interp.pruning import costlier_share
 from interp.trials import Trial, copy_task, text_trial
 from model.lab import Lab
 
@@ -119,7 +120,7 @@ def _curve_rows(judged: Judged) -> Iterator[dict[str, Any]]:
             yield {
                 "outcome": judged.outcome, "order": curve.order, "removed": n_removed, "harm": harm.mean,
                 "low": harm.low, "high": harm.high, "n": harm.n, "random_median": float(band[point]),
-                "share_cheaper": float((judged.random[:, point] > harm.mean).double().mean()),
+                "share_cheaper": costlier_share(judged.random[:, point], harm.mean),
             }  # fmt: skip
 
 

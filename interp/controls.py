@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.places import Head
@@ -106,9 +106,16 @@ def control_p(observed: float, controls: Sequence[float] | Float[Tensor, " n"]) 
     >>> control_p(0.1 + 0.2, [0.3])
     1.0
     """
-    effects = torch.as_tensor(controls, dtype=torch.float64)
-    at_least = int((effects >= observed - _TIE * max(1.0, abs(observed))).sum())
-    return (1 + at_least) / (1 + len(effects))
+    return (1 + int(at_least(controls, observed).sum())) / (1 + len(controls))
+
+
+def at_least(effects: Sequence[float] | Float[Tensor, " n"], observed: float) -> Bool[Tensor, " n"]:
+    """Which effects are no smaller than `observed`; a tie within rounding is none smaller.
+
+    >>> at_least([0.3, 0.2, 0.4], 0.1 + 0.2).tolist()
+    [True, False, True]
+    """
+    return torch.as_tensor(effects, dtype=torch.float64) >= observed - _TIE * max(1.0, abs(observed))
 
 
 _TIE = 1e-9

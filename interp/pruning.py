@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.controls import control_p, matched_head_sets
+from interp.controls import at_least, control_p, matched_head_sets
 from interp.harm import measure_harms
 from interp.importance import head_importance
 from interp.outcomes import Outcome
@@ -79,9 +79,8 @@ class Curves:
         return bootstrap_mean(beside - self.areas(name), seed=seed)
 
     def beaten_share(self, name: str, others: Sequence[str]) -> float:
-        """The share of others whose mean area is larger."""
-        own = float(self.areas(name).mean())
-        return sum(float(self.areas(other).mean()) > own for other in others) / max(1, len(others))
+        """The share of others whose mean area is larger; one that is equal but for rounding is not."""
+        return costlier_share([float(self.areas(other).mean()) for other in others], float(self.areas(name).mean()))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,8 +97,8 @@ class MatchedDraws:
 
     @property
     def cheaper(self) -> float | None:
-        """The share of other sets that cost more; None where there is none."""
-        return float((self.others > self.harm.mean).double().mean()) if len(self.others) else None
+        """The share of other sets that cost more, which those that `p` counts do not; None where there is none."""
+        return costlier_share(self.others, self.harm.mean) if len(self.others) else None
 
     @property
     def p(self) -> float | None:
@@ -110,6 +109,16 @@ class MatchedDraws:
     def smallest_p(self) -> float | None:
         """The smallest p that so many sets can give."""
         return 1 / (1 + len(self.others)) if len(self.others) else None
+
+
+def costlier_share(costs: Sequence[float] | Float[Tensor, " n"], own: float) -> float:
+    """The share of `costs` that is larger than `own`; what differs by no more than rounding is equal. 0 of none.
+
+    >>> costlier_share([0.1 + 0.2, 0.4, 0.2, 0.3], 0.3)
+    0.25
+    """
+    as_little = at_least([-float(each) for each in costs], -own)
+    return float((~as_little).double().mean()) if len(as_little) else 0.0
 
 
 def pruning_points(n_heads: int, n_steps: int = 10) -> tuple[int, ...]:

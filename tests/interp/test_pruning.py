@@ -92,6 +92,21 @@ def test_a_set_without_equals_has_no_p():
     assert (none.p, none.cheaper, none.smallest_p) == (None, None, None)
 
 
+def test_sets_that_tie_but_for_rounding_are_neither_cheaper_nor_dearer():
+    """p counts ties as sets that cost as little, so `cheaper` must leave out the very same ones."""
+    ties = torch.tensor([0.1 + 0.2, 0.3 * (1 - 1e-12), 0.3, 0.4, 0.2], dtype=torch.float64)
+    drawn = MatchedDraws(
+        heads=((0, 0),), harm=bootstrap_mean(torch.full((4,), 0.3).double()), others=ties, n_possible=5
+    )
+    assert drawn.cheaper == pytest.approx(1 / 5)
+    assert drawn.p == pytest.approx((1 + 4) / 6)
+    harm = {name: torch.tensor([[0.0, end]]).double() for name, end in (("own", 0.3), ("same", 0.3), ("more", 0.4))}
+    harm["tie"] = torch.tensor([[0.0, 0.3 + 1e-15]], dtype=torch.float64)
+    curves = Curves(n_removed=(0, 1), n_heads=1, harm=harm)
+    assert curves.beaten_share("own", ["same", "tie", "more"]) == pytest.approx(1 / 3)
+    assert curves.beaten_share("own", []) == 0.0
+
+
 def test_an_order_recomputed_takes_the_least_important_of_what_is_left(tiny: GPT, tokens: Tensor):
     points = (0, 2, 5, 8)
     found = recomputed_order(tiny, tokens, TEXT, points=points)
