@@ -26,12 +26,12 @@ from analyses.head_ablation_figure import draw
 from analyses.head_ablation_findings import sentences
 from analyses.head_ablation_result import INTERVENTIONS, SHOWN, Alone, Config, Result, SetAblation, SingleHeads
 from analyses.registry import Finding, Progress
-from interp.effects import OutcomeEffect, effect_of, effects_on
+from interp.effects import OutcomeEffect, effect_of, effects_on, shares_of
 from interp.harm import Counted, Harms
 from interp.head_roles import HeadRoles, find_head_roles
 from interp.outcomes import Outcome
 from interp.places import Head, Intervention, Place, every_head, head
-from interp.stats import bootstrap_mean, bootstrap_means, holm, sign_flip_ps
+from interp.stats import Interval, bootstrap_mean, bootstrap_means, holm, sign_flip_ps
 from interp.trials import Bench, Trial, copy_task, text_trial
 from model.lab import Lab
 
@@ -122,6 +122,7 @@ def _singles(
             scale=trial.scale_of(outcome.name),
             harm=bootstrap_means(harm, seed=config.seed),
             p=torch.stack([holm(each) for each in p]),
+            shares=shares_of(harm, harms.clean[:, row], trial.unigram_of(outcome), seed=config.seed),
         )
 
 
@@ -163,11 +164,11 @@ def _single_rows(result: Result) -> Iterator[dict[str, Any]]:
         first = None if result.at_step_zero is None else result.at_step_zero.single(single.outcome)
         for number, intervention in enumerate(INTERVENTIONS):
             for layer, index in _grid(result):
-                cell = single.harm[number, layer, index]
+                cell, share = single.harm[number, layer, index], single.share(number, layer, index)
                 yield {
                     "what": "head", "heads": head(layer, index).label, "intervention": intervention.value,
                     "outcome": single.outcome, "clean": single.clean, "harm": cell.mean, "low": cell.low,
-                    "high": cell.high, "share": single.share(number, layer, index),
+                    "high": cell.high, **_share(share),
                     "p": float(single.p[number, layer, index]), "n": cell.n,
                     "step_0": None if first is None else float(first.harm.mean[number, layer, index]),
                 }  # fmt: skip
@@ -181,14 +182,17 @@ def _set_rows(result: Result) -> Iterator[dict[str, Any]]:
             yield {
                 "what": f"{each.role} heads", "heads": " ".join(each.heads), "intervention": each.intervention.value,
                 "outcome": outcome.name, "clean": outcome.clean, "harm": outcome.harm.mean, "low": outcome.harm.low,
-                "high": outcome.harm.high, "share": outcome.share,
-                "share_low": None if outcome.share_interval is None else outcome.share_interval.low,
-                "share_high": None if outcome.share_interval is None else outcome.share_interval.high,
+                "high": outcome.harm.high, **_share(outcome.share_interval),
                 "p": outcome.p, "n": outcome.harm.n,
                 "control_p": each.effect.control.p if has_control else None,
                 "control_median": each.effect.control.median if has_control else None,
                 "step_0": None if start is None else start.harm.mean,
             }  # fmt: skip
+
+
+def _share(share: Interval | None) -> dict[str, float | None]:
+    ends = (None, None, None) if share is None else (share.mean, share.low, share.high)
+    return dict(zip(("share", "share_low", "share_high"), ends, strict=True))
 
 
 def _grid(result: Result) -> list[Head]:

@@ -10,7 +10,6 @@ from torch import Tensor
 from analyses.config_rules import SEED, at_least, between, require, within
 from interp.effects import AblationEffect, OutcomeEffect
 from interp.head_roles import HeadRoles, RoleRule
-from interp.outcomes import share_of_scale
 from interp.places import Intervention, parse_intervention
 from interp.stats import Interval, Intervals
 
@@ -62,9 +61,13 @@ class SingleHeads:
     p: Float[Tensor, "intervention layer head"]
     """Two-sided sign-flip p, Holm-corrected over the heads of each intervention."""
 
-    def share(self, intervention: int, layer: int, index: int) -> float | None:
-        """The harm as a share of what the intact model gains over token frequencies."""
-        return share_of_scale(float(self.harm.mean[intervention, layer, index]), self.clean, self.scale)
+    shares: Intervals | None
+    """The harm as a share of what the intact model gains over token frequencies, [intervention, layer, head]; None
+    where that gain is not surely there."""
+
+    def share(self, intervention: int, layer: int, index: int) -> Interval | None:
+        """The share of one head."""
+        return None if self.shares is None else self.shares[intervention, layer, index]
 
 
 @dataclass(frozen=True, kw_only=True)

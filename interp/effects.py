@@ -35,14 +35,14 @@ from interp.outcomes import LEAST_GAP, Outcome
 from interp.places import Intervention, Places
 from interp.replacements import Which
 from interp.sequential import Decision, decide, studentized
-from interp.stats import Interval, bootstrap_mean, bootstrap_ratios, sign_flip_p
+from interp.stats import Interval, Intervals, bootstrap_mean, bootstrap_ratios, sign_flip_p
 from interp.trials import Bench, Trial, trials_for
 from model.errors import InputError
 from model.lab import Lab, first_checkpoint
 
 __all__ = [
     "CONTROL_LEVEL", "AblationEffect", "Control", "OutcomeEffect", "ablate", "benches_for", "effect_of",
-    "effects_on", "share_of",
+    "effects_on", "share_of", "shares_of",
 ]  # fmt: skip
 
 
@@ -190,14 +190,31 @@ def share_of(
     None without a unigram, and where the gain is not surely (by its interval) above a small floor: then nothing is
     shared.
     """
+    found = shares_of(harm[:, None], clean, unigram, seed=seed, level=level)
+    return None if found is None else found[0]
+
+
+def shares_of(
+    harm: Float[Tensor, " sequence *shape"],
+    clean: Float[Tensor, " sequence"],
+    unigram: Float[Tensor, " sequence"] | None,
+    *,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Intervals | None:
+    """`share_of` for every cell: one gain, so that all have a share or none has."""
     if unigram is None:
         return None
     gain = unigram - clean
     n_resamples = max(2000, math.ceil(20 / (1 - level)))
     if bootstrap_mean(gain, n_resamples, seed, level).low <= LEAST_GAP:
         return None
-    found = bootstrap_ratios(harm[:, None], gain[:, None], n_resamples, seed, level)[0]
-    return found if math.isfinite(found.low) and math.isfinite(found.high) else None
+    cells = harm.flatten(1)
+    found = bootstrap_ratios(cells, gain[:, None].expand_as(cells), n_resamples, seed, level)
+    if not (found.low.isfinite().all() and found.high.isfinite().all()):
+        return None
+    low, mean, high = (each.reshape(harm.shape[1:]) for each in (found.low, found.mean, found.high))
+    return replace(found, low=low, mean=mean, high=high)
 
 
 def _measurable(bench: Bench, ablation: Ablation) -> list[Trial]:

@@ -189,10 +189,14 @@ def nothing_earlier(step: int) -> str:
     return "nothing earlier, this being step 0" if step == 0 else "no step 0, which this run does not have"
 
 
-def share_phrase(share: float) -> str:
-    """As in "14% of the model's advantage over token frequencies"; a fall as its size."""
-    more = ", more than all of it" if abs(share) > 1 else ""
-    return f"{abs(share):.0%} of the model's advantage over token frequencies{more}"
+def share_phrase(share: Interval) -> str:
+    """As in "14% [12%, 15%] of the model's advantage over token frequencies"; a fall that is surely there as its size.
+
+    >>> share_phrase(Interval(mean=0.14, low=0.12, high=0.15, n=8, level=0.95, method="bca"))
+    "14% [12%, 15%] of the model's advantage over token frequencies"
+    """
+    mean, ends, more = _percents(share, sign=-1 if share.high < 0 else 1)
+    return f"{mean} [{ends}] of the model's advantage over token frequencies{more}"
 
 
 def _share(outcome: OutcomeEffect) -> str:
@@ -204,11 +208,17 @@ def _share(outcome: OutcomeEffect) -> str:
     if share is None or outcome.scale is None:
         return ""
     sign = -1 if share.mean < 0 and outcome.harm.excludes(0.0) else 1
+    mean, ends, more = _percents(share, sign=sign)
+    advantage = f"advantage of {number(outcome.scale - outcome.clean)} {outcome.unit} over token frequencies"
+    return f" ({mean} [{ends}] of the model's {advantage}{more})"
+
+
+def _percents(share: Interval, *, sign: int) -> tuple[str, str, str]:
+    """The mean and the ends of `sign` times a share, and what is added where it is more than the whole."""
     ends = sorted((sign * share.low, sign * share.high))
     mean, *within = fine(100 * sign * share.mean, *(100 * end for end in ends), decimals=int(abs(share.mean) < 0.1))
-    advantage = f"advantage of {number(outcome.scale - outcome.clean)} {outcome.unit} over token frequencies"
     more = ", more than all of it" if sign * share.mean > 1 else ""
-    return f" ({mean}% [{', '.join(f'{end}%' for end in within)}] of the model's {advantage}{more})"
+    return f"{mean}%", ", ".join(f"{end}%" for end in within), more
 
 
 def control_phrase(control: Control, unit: str = "nats", *, noun: str = "heads") -> str:

@@ -245,6 +245,25 @@ def test_the_table_holds_every_head_outcome_and_set_once(result: Result):
     assert sets.loc[sets["outcome"] == "copy_loss", "control_p"].notna().all()
 
 
+def test_every_share_has_an_interval_that_holds_it_and_there_is_none_without_a_gain(result: Result):
+    """A share's interval is of harm over gain drawn together, and its mean is one over the other."""
+    single = result.single("copy_loss")
+    assert single.shares is not None
+    gain = single.scale - single.clean
+    torch.testing.assert_close(single.shares.mean, single.harm.mean / gain, rtol=1e-6, atol=0)
+    assert (single.shares.low <= single.shares.mean).all()
+    assert (single.shares.mean <= single.shares.high).all()
+    needed = single.share(0, *planted.PREVIOUS_HEAD)  # the costliest
+    assert needed is not None
+    assert 0 < needed.high - needed.low < 1
+    rows = head_ablation.table(result)
+    heads = rows[(rows["what"] == "head") & (rows["outcome"] == "copy_loss")]
+    assert heads[["share", "share_low", "share_high"]].notna().all().all()
+    assert f"{needed.mean:.0%} [" in head_ablation.findings(result)[1].sentence
+    assert result.at_step_zero is not None
+    assert result.at_step_zero.single("copy_loss").shares is None, "a model that gains nothing has no shares"
+
+
 def test_the_figure_draws_what_the_result_holds(result: Result):
     ranking = ranking_rows(result)
     assert ranking["head"].iloc[0] == "L0H1"
