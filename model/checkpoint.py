@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,33 +27,21 @@ from model.errors import CheckpointError, ConfigError
 from model.files import atomic_folder, clean_leftovers, clear_os_errors, sha256_of, write_json
 from model.gpt import GPT
 from model.manifest import ADVICE, MANIFEST, Manifest, read_manifest, sealed, verified_content
+from model.run_folders import checkpoint_path, checkpoint_steps, step_of
 from model.settings import from_plain, to_plain
 from model.tying import unwrapped
 
+__all__ = [
+    "CONFIG", "MANIFEST", "STATE_RECORD", "STATE_TENSORS", "WEIGHTS", "Manifest", "TrainState", "checkpoint_path",
+    "checkpoint_steps", "drop_train_state", "load_checkpoint", "load_train_state", "read_manifest", "save_checkpoint",
+    "step_of", "stored_weights", "verify_checkpoint", "weights_sha256",
+]  # fmt: skip
+
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 STATE_TENSORS, STATE_RECORD = "train_state.safetensors", "train_state.json"
-_STEP = re.compile(r"step-(\d{8,})")
 
 TrainState = tuple[Mapping[str, Tensor], Mapping[str, Any]]
 """What training needs besides the weights to go on: tensors, and plain data."""
-
-
-def checkpoint_path(run_dir: Path, step: int) -> Path:
-    """Where the checkpoint of a step stands, or would stand."""
-    return run_dir / "checkpoints" / f"step-{step:08d}"
-
-
-def step_of(folder: Path) -> int | None:
-    """The step whose checkpoint stands in `folder`, by its name; None where that is no checkpoint's."""
-    match = _STEP.fullmatch(folder.name)
-    return None if match is None else int(match[1])
-
-
-def checkpoint_steps(run_dir: Path) -> list[int]:
-    """The steps that have a complete checkpoint, in order; contents are verified only when one is opened."""
-    folder = run_dir / "checkpoints"
-    found = {path: step_of(path) for path in folder.iterdir()} if folder.is_dir() else {}
-    return sorted(step for path, step in found.items() if step is not None and _is_complete(path))
 
 
 def save_checkpoint(
@@ -208,12 +195,3 @@ def _check_fit(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path
                 f"The checkpoint {path} holds another model than its config says: {name} is {list(found[name].shape)}, "
                 f"not {list(expected[name].shape)}."
             )
-
-
-def _is_complete(path: Path) -> bool:
-    """Whether the manifest can be read and every file that it names is there."""
-    try:
-        manifest = read_manifest(path)
-    except CheckpointError:
-        return False
-    return all((path / name).is_file() for name in manifest.files)

@@ -9,22 +9,32 @@ opened. Everything that is read is verified against the hashes the run recorded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from model.checkpoint import checkpoint_path, checkpoint_steps, load_checkpoint, weights_sha256
+from model.checkpoint import load_checkpoint, weights_sha256
 from model.config import GPTConfig
-from model.errors import CheckpointError, InputError, UnknownNameError, closest
-from model.files import read_json
+from model.errors import CheckpointError, InputError
 from model.gpt import GPT
 from model.manifest import read_manifest
+from model.run_folders import (
+    RUN,
+    RUNS,
+    checkpoint_path,
+    checkpoint_steps,
+    existing_step,
+    imported_from,
+    list_runs,
+    parse_run_spec,
+    read_run,
+    resolve_run,
+)
 from model.settings import from_plain
 from model.tokenizer import Tokenizer, Tokens, load_tokenizer
 from model.training import eval_rows
@@ -35,9 +45,12 @@ from model.training.metrics_log import FILE_NAME as METRICS
 from model.training.metrics_log import read_rows
 from model.training.sources import DataConfig
 
-RUNS = Path("runs")
-"""Where runs are looked for by name, from the working folder."""
-RUN, TOKENIZER = "run.json", "tokenizer.json"
+__all__ = [
+    "METRICS", "RUN", "RUNS", "TOKENIZER", "Lab", "first_checkpoint", "imported_from", "list_runs", "open_run",
+    "parse_run_spec", "read_metrics", "read_run", "resolve_run",
+]  # fmt: skip
+
+TOKENIZER = "tokenizer.json"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -147,7 +160,7 @@ def open_run(spec: str | Path, device: str | torch.device = "cpu") -> Lab:
     path, step = parse_run_spec(spec)
     if step == "all":
         raise InputError(f'"{spec}" names every checkpoint, and one is opened at a time; write {path}@STEP.')
-    step = _existing_step(path, step)
+    step = existing_step(path, step)
     run = read_run(path)
     folder = checkpoint_path(path, step)
     gpt = load_checkpoint(folder, _device(device))
@@ -168,48 +181,6 @@ def first_checkpoint(lab: Lab) -> Lab | None:
     return open_run(f"{lab.path}@0", device=lab.gpt.device)
 
 
-def parse_run_spec(spec: str | Path) -> tuple[Path, int | Literal["all"] | None]:
-    """The run's folder and the step of `RUN`, `RUN@STEP` or `RUN@all`; the run must exist, the step need not."""
-    name, at, step = str(spec).rpartition("@")
-    if not at or Path(str(spec)).is_dir():
-        return resolve_run(str(spec)), None
-    if step != "all" and not step.isdecimal():
-        raise UnknownNameError(f'"{step}" in "{spec}" is no step; write a number, as in {name}@512, or {name}@all.')
-    return resolve_run(name), step if step == "all" else int(step)
-
-
-def resolve_run(name: str | Path) -> Path:
-    """The folder of a run, from its path or its name under runs/; an unknown one lists those that exist."""
-    for path in (Path(name), RUNS / name):
-        if (path / RUN).is_file():
-            return path
-    root = Path(name).parent if Path(name).parent != Path() else RUNS
-    names = [path.name for path in list_runs(root)]
-    if Path(name).is_dir():
-        raise UnknownNameError(f"The folder {name} is no run: it holds no {RUN}.{_listed(names, root)}")
-    raise UnknownNameError(f'There is no run "{name}".{closest(Path(name).name, names)}{_listed(names, root)}')
-
-
-def list_runs(root: str | Path = RUNS) -> list[Path]:
-    """The folders of all runs in `root`, by name."""
-    root = Path(root)
-    return sorted(path.parent for path in root.glob(f"[!.]*/{RUN}")) if root.is_dir() else []
-
-
-def read_run(path: Path) -> dict[str, Any]:
-    """run.json of a run, as a dict; a `CheckpointError` where it is damaged or holds no object."""
-    run = read_json(path / RUN, CheckpointError)
-    if isinstance(run, dict):
-        return run
-    raise CheckpointError(f"{path / RUN} is not what training wrote: it holds no settings. Restore it or remove it.")
-
-
-def imported_from(run: Mapping[str, Any]) -> str | None:
-    """What run.json says the model was imported from, in words; None for a run that was trained here."""
-    imported = run.get("imported")
-    return str(imported.get("source", "elsewhere")) if isinstance(imported, dict) else None
-
-
 def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl by step; none if nothing was logged yet.
 
@@ -217,22 +188,6 @@ def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
     """
     rows = {row["step"]: row for _, row in read_rows(Path(run_dir) / METRICS)}
     return [rows[step] for step in sorted(rows)]
-
-
-def _existing_step(path: Path, step: int | None) -> int:
-    if step is not None and checkpoint_path(path, step).is_dir():
-        return step  # should it be damaged, loading it says how
-    steps = checkpoint_steps(path)
-    if not steps:
-        raise UnknownNameError(f"The run {path} has no whole checkpoint yet; train it first.")
-    if step is None:
-        return steps[-1]
-    nearest = min(steps, key=lambda other: abs(other - step))
-    shown = steps if len(steps) <= 16 else [*steps[:4], "...", *steps[-4:]]
-    raise UnknownNameError(
-        f"The run {path} has no checkpoint at step {step}; the nearest is {path}@{nearest}. "
-        f"There are {', '.join(map(str, shown))}."
-    )
 
 
 def _device(name: str | torch.device) -> torch.device:
@@ -245,9 +200,3 @@ def _device(name: str | torch.device) -> torch.device:
     if device.type == "cuda":
         pick_device("cuda")  # refuses where torch sees none
     return device
-
-
-def _listed(names: list[str], root: Path) -> str:
-    if not names:
-        return f" There are no runs in {root} yet; `cutaway demo` or `cutaway train tiny` makes one."
-    return f" Runs in {root}: {', '.join(names)}."
