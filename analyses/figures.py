@@ -8,6 +8,7 @@ values in blue and orange with an exact neutral at zero.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -100,6 +101,23 @@ def categorical(names: Sequence[str]) -> alt.Scale:
     """A colour for each name, the same in every figure that gives the names in the same order."""
     colours = [CATEGORIES[i % len(CATEGORIES)] for i in range(len(names))]
     return alt.Scale(domain=list(names), range=colours)
+
+
+def about_zero(low: float, high: float, *, linear: float | None = None) -> tuple[alt.Scale, alt.Axis]:
+    """Linear within `linear` of zero and logarithmic beyond, so that one large value does not hide all small ones.
+
+    Without `linear` it is a tenth of the largest value's power of ten. The ticks are zero, powers of ten, and thrice
+    those; the axis should say "symlog" in its title, since equal lengths are not equal amounts.
+    """
+    largest = max(abs(low), abs(high), 1e-6)
+    top = math.floor(math.log10(largest))
+    linear = 10.0 ** (top - 1) if linear is None else linear
+    powers = range(math.ceil(math.log10(linear) - 1e-9), top + 1)
+    sizes = [round(times * 10.0**power, 12) for power in powers for times in (1, 3)]
+    domain = [min(low, 0.0) - 0.1 * largest * (low < -linear), max(high, 0.0) + 0.1 * largest * (high > linear)]
+    ticks = [each for each in (*(-size for size in reversed(sizes)), 0.0, *sizes) if domain[0] <= each <= domain[1]]
+    scale = alt.Scale(type="symlog", constant=linear, domain=domain, nice=False)
+    return scale, alt.Axis(values=ticks, format="~r", labelOverlap=True)
 
 
 def index_axis(letter: str, n: int, cell: int, **settings: Any) -> alt.Axis:

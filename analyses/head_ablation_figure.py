@@ -8,12 +8,13 @@ is special to copying is seen. Below, the heads of a role ablated together, and 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 from typing import Any
 
 import altair as alt
 import pandas as pd
 
-from analyses.figures import CATEGORIES, INK, QUIET, caption, diverging, index_axis
+from analyses.figures import CATEGORIES, INK, QUIET, about_zero, caption, diverging, index_axis
 from analyses.head_ablation_result import INTERVENTIONS, Result, SetAblation
 from interp.places import Intervention, head
 from interp.stats import Interval
@@ -23,6 +24,8 @@ _MEAN = INTERVENTIONS.index(Intervention.MEAN)
 _ROLES = ("induction head", "previous-token head", "other head")
 _MAPS = {"copy_loss": "copying", "text_loss": "held-out rows", "new_token_loss": "held-out, nothing to copy"}
 _TOP = 16
+_LINEAR = 0.1
+"""Nats; among heads alone, smaller harms are drawn to a linear scale."""
 _MOST_READABLE_HEADS = 12
 _NOTE = 58
 """Characters in a line under a panel's title."""
@@ -97,14 +100,15 @@ def _ranking(result: Result) -> Any:
         color=colour,
         tooltip=["head:N", "role:N", alt.Tooltip("by:N", title="replaced by"), alt.Tooltip("interval:N", title="nats")],
     )
-    x = alt.X("harm:Q", title="harm to copying, alone (nats)", axis=alt.Axis(tickCount=5))
+    along = _harms_alone(rows)
+    x = along("harm")
     dots = (
         base.transform_filter("datum.by == 'mean'").mark_point(filled=True, size=44, opacity=1).encode(x=x),
         base.transform_filter("datum.by == 'zero'").mark_point(filled=False, size=30, opacity=1).encode(x=x),
     )
     zero = alt.Chart(pd.DataFrame({"harm": [0.0]})).mark_rule(color=QUIET, strokeDash=[3, 3]).encode(x="harm:Q")
     whiskers = base.mark_rule(strokeWidth=1.6).encode(x="low:Q", x2="high:Q")
-    start = [] if result.at_step_zero is None else [_at_start(base)]
+    start = [] if result.at_step_zero is None else [_at_start(base, along("step_0"))]
     shown = f"the {len(rows) // 2} costliest" if result.n_layers * result.n_heads > _TOP else "all heads"
     marks = f"full: mean, open: zero{', bar: step 0' if start else ''}; dashed: no harm"
     return alt.layer(zero, *start, whiskers, *dots).properties(
@@ -114,10 +118,17 @@ def _ranking(result: Result) -> Any:
     )
 
 
-def _at_start(base: alt.Chart) -> alt.Chart:
+def _harms_alone(rows: pd.DataFrame) -> Callable[[str], alt.X]:
+    """An x for each column of harms, of which the largest may be a hundred times the others."""
+    columns = rows[["harm", "low", "high", "step_0"]].astype(float)
+    scale, axis = about_zero(float(columns.min().min()), float(columns.max().max()), linear=_LINEAR)
+    title = f"harm to copying, alone (nats; symlog, linear below {_LINEAR:g})"
+    return lambda column: alt.X(f"{column}:Q", title=title, scale=scale, axis=axis)
+
+
+def _at_start(base: alt.Chart, x: alt.X) -> alt.Chart:
     """A short bar at the harm of the same head at step 0."""
-    bar = base.mark_tick(thickness=2, size=7, opacity=0.9)
-    return bar.encode(x=alt.X("step_0:Q", title="harm to copying, alone (nats)"), color=alt.value(QUIET))
+    return base.mark_tick(thickness=2, size=7, opacity=0.9).encode(x=x, color=alt.value(QUIET))
 
 
 def map_rows(result: Result) -> pd.DataFrame:

@@ -14,7 +14,7 @@ import altair as alt
 import pandas as pd
 import torch
 
-from analyses.figures import CATEGORIES, DIVERGING, INK, QUIET, caption
+from analyses.figures import CATEGORIES, DIVERGING, INK, QUIET, about_zero, caption
 from analyses.head_circuits_result import COPY_LOSS, PATHS, Estimated, Measured, Paths, Result
 from interp.attribution_patching import Method
 from interp.patching import Direction
@@ -253,19 +253,6 @@ def estimate_rows(measured: Measured, senders: tuple[str, ...], receivers: tuple
     return pd.DataFrame(rows)
 
 
-def _about_zero(low: float, high: float) -> tuple[alt.Scale, alt.Axis]:
-    """Linear near zero and logarithmic beyond, so that one head of a large effect does not hide all others."""
-    largest = max(abs(low), abs(high), 1e-6)
-    power = math.floor(math.log10(largest))
-    sizes = [10.0**power, 10.0 ** (power - 1)]
-    ticks = [*(-each for each in sizes), 0.0, *sizes[::-1]]
-    domain = [min(low, 0.0) - 0.1 * largest * (low < 0), max(high, 0.0) + 0.1 * largest * (high > 0)]
-    scale = alt.Scale(type="symlog", constant=10.0 ** (power - 1), domain=domain, nice=False)
-    return scale, alt.Axis(
-        values=[each for each in ticks if domain[0] <= each <= domain[1]], format="~r", labelOverlap=True
-    )
-
-
 def _told(each: Estimated) -> list[str]:
     """How well the estimate orders the places, or why that is not told."""
     agreement = each.agreement
@@ -290,7 +277,7 @@ def _estimates(result: Result) -> Any:
         here = rows[rows["panel"] == panel]
         values = torch.tensor([*here["true"], *here["estimate"]])
         low, high = float(values.min()), float(values.max())
-        scale, axis = _about_zero(low, high)
+        scale, axis = about_zero(low, high)
         line = alt.Chart(pd.DataFrame({"true": [low, high], "estimate": [low, high]}))
         told = _told(result.estimated(place, method, direction))
         points = alt.Chart(here).mark_point(filled=True, size=40, opacity=0.85)

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from analyses import head_ablation
+from analyses.figures import about_zero
 from analyses.head_ablation import Config, Result
 from analyses.head_ablation_figure import control_rows, draw, map_rows, ranking_rows, set_rows
 from analyses.records import decode, encode, same
@@ -276,6 +277,29 @@ def test_the_figure_draws_what_the_result_holds(result: Result):
     spec = draw(result).to_dict()
     assert "Copying loses 3.0" in spec["title"]["text"]
     assert "without the induction head" in spec["title"]["text"]
+
+
+@pytest.mark.parametrize(("low", "high"), [(-0.03, 8.5), (0.0, 0.004), (-120.0, 2.0), (0.0, 0.0)])
+def test_an_axis_about_zero_holds_every_value_and_keeps_small_ones_apart(low: float, high: float):
+    scale, axis = (part.to_dict() for part in about_zero(low, high, linear=0.1))
+    (start, stop), ticks = scale["domain"], axis["values"]
+    assert start <= min(low, 0)
+    assert max(high, 0) <= stop
+    assert 0.0 in ticks
+    assert all(start <= tick <= stop for tick in ticks)
+    if max(high, -low) >= 1:
+        assert {0.1, 1.0} <= set(ticks) or {-0.1, -1.0} <= set(ticks)
+    assert (scale["type"], scale["constant"]) == ("symlog", 0.1)
+
+
+def test_every_mark_of_heads_alone_is_on_the_axis_that_is_labelled_symlog(result: Result):
+    """One large head must not squeeze the others, and a bar of step 0 must not lie on another scale than its dot."""
+    panel = draw(result).to_dict()["vconcat"][0]["hconcat"][0]
+    axes = [layer["encoding"]["x"] for layer in panel["layer"] if "title" in layer["encoding"]["x"]]
+    assert {axis["field"] for axis in axes} == {"harm", "step_0"}
+    assert all(axis["scale"] == axes[0]["scale"] for axis in axes)
+    assert axes[0]["scale"]["type"] == "symlog"
+    assert all("symlog, linear below 0.1" in axis["title"] for axis in axes)
 
 
 def test_a_result_survives_being_saved(result: Result):
