@@ -7,12 +7,13 @@ the replacements are taken from, and `interp.ablation` carries it out.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from interp.intervention_kinds import Intervention, parse_intervention
-from interp.places import Place, Places, print_places, resolve_places
+from interp.places import Place, PlaceKind, Places, print_places, resolve_places
 from interp.replacements import Which, as_numbers
 from model.config import GPTConfig
 from model.errors import InputError
@@ -57,6 +58,7 @@ class Ablation:
         unsaid = [place.label for place in self.places if place.intervention is None]
         if unsaid:
             raise InputError(f"{unsaid[0]} does not say what replaces it; make ablations with ablation_of.")
+        _require_partners(self.takes(Intervention.SWAP))
         gate = self.gate
         if isinstance(gate, bool) or not isinstance(gate, int | float) or not math.isfinite(gate) or not 0 <= gate <= 1:
             raise InputError(f"gate={gate!r} is no share; give 0 (all replaced) to 1 (intact).")
@@ -79,6 +81,11 @@ class Ablation:
     def interventions(self) -> frozenset[Intervention]:
         """What is put in its places."""
         return frozenset(place.intervention for place in self.places if place.intervention is not None)
+
+    @property
+    def removes(self) -> bool:
+        """Whether something is taken out, rather than set, multiplied or swapped."""
+        return any(intervention.removes for intervention in self.interventions)
 
     def draws(self, supplies: Supplies | None) -> int:
         """How many runs its outcome is averaged over: the number of donors, where it resamples, else 1."""
@@ -134,6 +141,21 @@ def site_of(place: Place) -> str:
     """The hook where a place is replaced: z for attention, the memories' coefficients for the FFN."""
     tap = Tap.Z if place.in_attention else Tap.MLP_POST
     return str(tap.at(place.layer))
+
+
+def _require_partners(swapped: Sequence[Place]) -> None:
+    """Refuse a swap of one place, or of places that do not hold the same sort of thing."""
+    if len(swapped) == 1:
+        noun = "memory" if swapped[0].kind is PlaceKind.MEMORY else "head"
+        raise InputError(
+            f"{swapped[0]} has nothing to swap with; name another {noun} of layer {swapped[0].layer} beside it, as in "
+            "L1M3,L1M9:swap."
+        )
+    apart = [place for place in swapped if (place.kind, place.layer) != (swapped[0].kind, swapped[0].layer)]
+    if apart:
+        raise InputError(
+            f"{swapped[0].label} and {apart[0].label} cannot swap; name memories of one layer, or heads of one layer."
+        )
 
 
 def _at(positions: tuple[int, ...]) -> str:

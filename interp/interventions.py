@@ -27,6 +27,7 @@ from torch import Tensor
 from interp.recordings import Means, Recording, mean_held, record
 from interp.replacements import (
     Constant,
+    Exchanged,
     Held,
     Replacement,
     mean,
@@ -145,15 +146,26 @@ def _among(positions: Int[Tensor, "batch pos"], wanted: Sequence[int] | None) ->
 
 def _replaced(activation: Tensor, each: Replacement, hook: Hook, reached: Reached) -> Tensor:
     """The activation, with the replacement's numbers where it reaches."""
-    values = each.values.value if isinstance(each.values, Constant) else _looked_up(each, each.values, hook, reached)
-    values = values.to(activation.dtype)
     where = reached[:, None] if each.square else reached.view(*reached.shape, *(1,) * (activation.ndim - 2))
     axis = each.site.tap.component_axis
     if each.components is None or axis is None:
+        values = _values(each, activation, hook, reached)
         return torch.where(where, _gated(activation, values, each.gate), activation)
     components = torch.tensor(each.components, device=activation.device)
     own = activation.index_select(axis, components)
+    values = _values(each, own, hook, reached)
     return activation.index_copy(axis, components, torch.where(where, _gated(own, values, each.gate), own))
+
+
+def _values(each: Replacement, own: Tensor, hook: Hook, reached: Reached) -> Tensor:
+    """What stands where `own` stood, whole."""
+    match each.values:
+        case Constant(value=value):
+            return value.to(own.dtype)
+        case Held() as held:
+            return _looked_up(each, held, hook, reached).to(own.dtype)
+        case Exchanged():
+            return own.roll(-1, each.site.tap.component_axis or 0)
 
 
 def _gated(own: Tensor, values: Tensor, gate: float) -> Tensor:

@@ -4,9 +4,9 @@
     L1M37       a memory: layer 1, FFN neuron 37   L0.ffn      the whole FFN sublayer of layer 0
     L1          all of layer 1: L1.attn,L1.ffn
 
-After a colon stands what an ablation puts there, such as `:zero` or `:mean` (`interp.intervention_kinds`). Places are
+After a colon stands what is put there, such as `:zero`, `:mean` or `:set=2.5` (`interp.intervention_kinds`). Places are
 separated by commas, and an intervention reaches back over the places before it that have none: `L1H1,L1H3:mean`
-replaces both by their means.
+replaces both by their means, `L1M3,L1M9:swap` lets both exchange what they hold.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from interp.intervention_kinds import Intervention, parse_intervention
+from interp.intervention_kinds import Intervention, parse_intervention, parse_stated, print_stated, require_amount
 from model.config import FFNKind, GPTConfig
 from model.errors import InputError, UnknownNameError
 from model.settings import as_enum
@@ -40,7 +40,7 @@ class PlaceKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """A component of the model and, when stated, what an ablation puts there."""
+    """A component of the model and, when stated, what is put there."""
 
     kind: PlaceKind
     layer: int
@@ -50,13 +50,32 @@ class Place:
     intervention: Intervention | None = None
     """None leaves the choice to whoever ablates."""
 
+    amount: float | None = None
+    """The number of an intervention that takes one: 2.5 of set=2.5."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", as_enum(PlaceKind, self.kind, "kind"))
-        if self.intervention is not None:
-            object.__setattr__(self, "intervention", parse_intervention(self.intervention))
+        if self.intervention is None:
+            return
+        stated = parse_intervention(self.intervention)
+        object.__setattr__(self, "intervention", stated)
+        require_amount(stated, self.amount)
+        if self.amount is not None:
+            object.__setattr__(self, "amount", float(self.amount) + 0.0)  # zero has no sign
+        if stated is Intervention.SET and self.kind is not PlaceKind.MEMORY:
+            raise InputError(
+                f"{self} cannot be: only a memory holds one number. Write memories, such as L1M37:set=2.5."
+            )
+        if stated is Intervention.SWAP and self.is_whole:
+            raise InputError(f"{self} cannot be: heads or memories of one layer swap, as in L1M3,L1M9:swap.")
 
     def __str__(self) -> str:
-        return self.label + (f":{self.intervention}" if self.intervention else "")
+        return self.label + (f":{self.stated}" if self.intervention else "")
+
+    @property
+    def stated(self) -> str:
+        """What is put there as it is written, such as mean or set=2.5; nothing where that is left open."""
+        return print_stated(self.intervention, self.amount) if self.intervention else ""
 
     @property
     def label(self) -> str:
@@ -78,6 +97,11 @@ class Place:
         """Whether the place belongs to an attention sublayer (otherwise to an FFN)."""
         return self.kind in (PlaceKind.HEAD, PlaceKind.ATTENTION)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a whole sublayer."""
+        return self.kind in (PlaceKind.ATTENTION, PlaceKind.FFN)
+
 
 Head = tuple[int, int]
 """A head as (layer, head)."""
@@ -92,8 +116,24 @@ def head(layer: int, index: int, intervention: Intervention | str | None = None)
     >>> str(head(1, 3, Intervention.ZERO))
     'L1H3:zero'
     """
-    stated = None if intervention is None else parse_intervention(intervention)
-    return Place(kind=PlaceKind.HEAD, layer=layer, index=index, intervention=stated)
+    return _stated(Place(kind=PlaceKind.HEAD, layer=layer, index=index), intervention)
+
+
+def memory(layer: int, index: int, intervention: Intervention | str | None = None) -> Place:
+    """The place of one FFN memory.
+
+    >>> str(memory(1, 37, "set=2.5"))
+    'L1M37:set=2.5'
+    """
+    return _stated(Place(kind=PlaceKind.MEMORY, layer=layer, index=index), intervention)
+
+
+def _stated(place: Place, intervention: Intervention | str | None) -> Place:
+    """The place with this put there; as it is where nothing is said."""
+    if intervention is None:
+        return place
+    kind, amount = parse_stated(intervention)
+    return replace(place, intervention=kind, amount=amount)
 
 
 def every_head(n_layers: int, n_heads: int) -> list[Head]:
@@ -130,11 +170,10 @@ def parse_place(text: str) -> Place:
     if found is None:
         raise InputError(f'"{text.strip()}" is not a place. {_meant(text.strip()) or _HOW}')
     layer = int(found["layer"])
-    intervention = None if found["intervention"] is None else parse_intervention(found["intervention"])
     if found["sublayer"]:
-        return Place(kind=PlaceKind(found["sublayer"]), layer=layer, intervention=intervention)
+        return _stated(Place(kind=PlaceKind(found["sublayer"]), layer=layer), found["intervention"])
     kind = PlaceKind.HEAD if found["head"] else PlaceKind.MEMORY
-    return Place(kind=kind, layer=layer, index=int(found["head"] or found["memory"]), intervention=intervention)
+    return _stated(Place(kind=kind, layer=layer, index=int(found["head"] or found["memory"])), found["intervention"])
 
 
 def _meant(text: str) -> str | None:
@@ -167,12 +206,12 @@ def parse_places(text: str) -> tuple[Place, ...]:
     if not text.strip():
         raise InputError(f"no place given. {_HOW}")
     places: list[Place] = []
-    reaching_back: Intervention | None = None
+    reaching_back: str | None = None
     parts = [part for each in text.split(",") for part in _spelt_out(each)]
     for part in reversed(parts):
         place = parse_place(part)
-        reaching_back = place.intervention or reaching_back
-        places.append(replace(place, intervention=reaching_back))
+        reaching_back = place.stated or reaching_back
+        places.append(place if place.intervention else _stated(place, reaching_back))
     return tuple(reversed(places))
 
 
@@ -202,13 +241,14 @@ def resolve_places(
         InputError: a text outside the grammar, no place at all, or one component named twice.
         UnknownNameError: a layer, head, memory or FFN that the model does not have.
     """
-    fallback, given = parse_intervention(intervention), _given(places)
+    given = _given(places)
+    parse_stated(intervention)
     if not given:
         raise InputError(f"no place given. {_HOW}")
     for place in given:
         _require_in_model(place, config)
     _require_distinct(given)
-    return tuple(replace(place, intervention=place.intervention or fallback) for place in given)
+    return tuple(place if place.intervention else _stated(place, intervention) for place in given)
 
 
 def named_heads(config: GPTConfig, heads: Places | None) -> list[Head]:
@@ -265,16 +305,17 @@ def _require_in_model(place: Place, config: GPTConfig) -> None:
 
 
 def _require_distinct(places: Sequence[Place]) -> None:
-    for position, place in enumerate(places):
-        for other in places[:position]:
-            if _overlap(place, other):
-                part, whole = (other, place) if place.index is None else (place, other)
-                raise InputError(f"{part.label} is already covered by {whole.label}. Name every component once.")
-
-
-def _overlap(one: Place, other: Place) -> bool:
-    same_sublayer = one.layer == other.layer and one.in_attention == other.in_attention
-    return same_sublayer and (one.index is None or other.index is None or one.index == other.index)
+    """Refuse a component that is named twice, by itself or within its sublayer."""
+    by_sublayer: dict[tuple[int, bool], dict[int | None, Place]] = {}
+    for place in places:
+        named = by_sublayer.setdefault((place.layer, place.in_attention), {})
+        other = named.get(place.index) or named.get(None)
+        if place.index is None and named:
+            other = next(iter(named.values()))
+        if other is not None:
+            part, whole = (other, place) if place.index is None else (place, other)
+            raise InputError(f"{part.label} is already covered by {whole.label}. Name every component once.")
+        named[place.index] = place
 
 
 def _count(n: int, noun: str) -> str:

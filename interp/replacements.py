@@ -75,11 +75,31 @@ class Held:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Exchanged:
+    """What the next of the chosen components holds at the same position, and for the last what the first does."""
+
+    def of_components(self, site: Site, components: Sequence[int]) -> Exchanged:
+        """The same: it has no numbers of its own."""
+        del site, components
+        return self
+
+    def sizes(self, site: Site) -> tuple[int, ...] | None:
+        """None, as it has no numbers of its own."""
+        del site
+        return None
+
+    def to(self, device: torch.device) -> Exchanged:
+        """The same."""
+        del device
+        return self
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Replacement:
     """One place, and what stands there instead."""
 
     site: Site
-    values: Constant | Held = field(repr=False)
+    values: Constant | Held | Exchanged = field(repr=False)
     """Numbers of the chosen components only."""
     positions: tuple[int, ...] | None = None
     """Absolute positions (of queries, for scores and patterns); None: all."""
@@ -88,7 +108,8 @@ class Replacement:
     components: tuple[int, ...] | None = None
     """Heads or memories, where the place has such an axis; None: all."""
     gate: float = 0.0
-    """The share of what the model computes that stays: 0 puts the numbers there, 1 leaves everything as it is."""
+    """The share of what the model computes that stays: 0 puts the numbers there, 1 leaves everything as it is. Beside
+    zeros, what is there is multiplied by it, whatever it is."""
     label: str
     """What this is called in sentences about it."""
 
@@ -177,6 +198,11 @@ def patch(
     return _made(site, "patch", held, positions, key_positions, components)
 
 
+def exchanged(site: Where, *, components: Sequence[int], positions: Which = None) -> Replacement:
+    """What each of `components` holds goes to the one named before it, and what the first holds to the last."""
+    return _made(as_site(site), "swap", Exchanged(), positions, None, components)
+
+
 def require_components(components: Sequence[int] | None, size: int, label: str) -> None:
     """Refuse a head or memory beyond the last one."""
     beyond = [component for component in components or () if component >= size]
@@ -194,7 +220,7 @@ def _require_means(means: Means, site: Site) -> None:
 def _made(
     site: Site,
     kind: str,
-    values: Constant | Held,
+    values: Constant | Held | Exchanged,
     positions: Which,
     key_positions: Which,
     components: Which,

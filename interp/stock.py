@@ -18,7 +18,7 @@ from interp.ablation_plan import Ablation, ablation_of, site_of
 from interp.interventions import Edits, hooks_of
 from interp.places import Intervention, Place
 from interp.recordings import Recording, record
-from interp.replacements import Constant, Held, Replacement, mean, mean_per_position, patch, zero
+from interp.replacements import Constant, Held, Replacement, exchanged, mean, mean_per_position, patch, zero
 from model.errors import InputError
 from model.sites import Site, site_named
 
@@ -68,22 +68,28 @@ def edits_of(gpt: GPT, ablation: Ablation, stock: Stock) -> Edits:
     ablation = ablation_of(ablation, gpt.config)
     if ablation.gate == 1:
         return []
-    alike: dict[tuple[str, Intervention], list[Place]] = {}
+    alike: dict[tuple[str, Intervention, float | None], list[Place]] = {}
     for place in ablation.places:
-        alike.setdefault((site_of(place), place.intervention or Intervention.ZERO), []).append(place)
+        kind = place.intervention or Intervention.ZERO
+        alike.setdefault((site_of(place), kind, _factor(place)), []).append(place)
     made = [
         replace(
             _replacement(site, kind, places, ablation, stock),
-            gate=float(ablation.gate),
+            gate=ablation.gate if factor is None else ablation.gate + (1 - ablation.gate) * factor,
             positions=ablation.positions,
             label=str(places[0]),
         )
-        for (site, kind), places in alike.items()
+        for (site, kind, factor), places in alike.items()
     ]
     for site in ablation.held_patterns(gpt.config):
         found = _from_run(site, _recorded(stock.patterns, ablation), None, _OF_INTACT_RUN)
         made.append(replace(found, label=f"{site} of the intact run"))
     return hooks_of(gpt, made)
+
+
+def _factor(place: Place) -> float | None:
+    """What the place's own value is multiplied by; None where something else stands there."""
+    return place.amount if place.intervention is Intervention.TIMES else None
 
 
 def _replacement(
@@ -93,8 +99,13 @@ def _replacement(
     first, supplies = places[0], stock.supplies
     components = None if first.index is None else [place.index for place in places if place.index is not None]
     match kind:
-        case Intervention.ZERO:
+        case Intervention.ZERO | Intervention.TIMES:  # nothing, and as much of its own as the gate says
             return zero(site, components=components)
+        case Intervention.SET:
+            numbers = torch.tensor([place.amount for place in places if place.amount is not None], dtype=torch.float64)
+            return replace(zero(site, components=components), values=Constant(value=numbers))
+        case Intervention.SWAP:
+            return exchanged(site, components=components or ())
         case Intervention.MEAN:
             return mean(site, supplies.means_for(first), components=components)
         case Intervention.MEAN_PER_POSITION:

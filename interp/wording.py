@@ -28,15 +28,15 @@ def effect_sentences(effect: AblationEffect, *, floor: float = FLOOR) -> tuple[s
     asked = effect.effect
     about = [effect.checkpoint, f"n = {asked.harm.n} sequences", f"seed {effect.seed}", _level(asked.harm)]
     about += [] if asked.name.endswith("_kl") else [f"p = {asked.p:.2g} by sign flips"]
-    lines = [f"With {effect.ablation} ablated, {harm_phrase(asked, floor=floor)} ({', '.join(about)})."]
+    done = "ablated" if effect.ablation.removes else "in force"
+    lines = [f"With {effect.ablation} {done}, {harm_phrase(asked, floor=floor)} ({', '.join(about)})."]
     if effect.decision is not None:
         lines.append(decision_sentence(effect.decision, asked.unit))
     lines.append(_control_sentence(effect))
     start = effect.at_start(effect.metric)
     if start is not None:
-        lines.append(
-            f"At step 0 the same ablation costs {amount(start.harm, start.unit)} ({_at_start(effect, start)})."
-        )
+        same = "the same ablation" if effect.ablation.removes else "the same"
+        lines.append(f"At step 0 {same} costs {amount(start.harm, start.unit)} ({_at_start(effect, start)}).")
     for name, opening in _BESIDE:
         if effect.has(name) and name != effect.metric:
             beside = effect.on(name)
@@ -80,8 +80,10 @@ def _at_start(effect: AblationEffect, start: OutcomeEffect) -> str:
 
 
 def _control_sentence(effect: AblationEffect) -> str:
-    memories = effect.ablation.places[0].kind is PlaceKind.MEMORY
-    phrase = control_phrase(effect.control, effect.effect.unit, noun="memories" if memories else "heads")
+    nouns = {PlaceKind.MEMORY: "memories", PlaceKind.HEAD: "heads"}
+    kinds = {place.kind for place in effect.ablation.places}
+    noun = nouns.get(effect.ablation.places[0].kind, "") if len(kinds) == 1 else "components"
+    phrase = control_phrase(effect.control, effect.effect.unit, noun=noun)
     if effect.control.p is None:
         return f"{phrase[:1].upper()}{phrase[1:]}."
     return f"Control: {phrase}{_elsewhere(effect)}."

@@ -57,7 +57,7 @@ def reaches(ablation: Ablation, targets: Bool[Tensor, " target"], *, n_layers: i
 
 def _shortly(places: Sequence[Place]) -> str:
     """Places in the grammar; an intervention that all share is written once, behind the last."""
-    if len({place.intervention for place in places}) > 1:
+    if len({place.stated for place in places}) > 1:
         return print_places(places)
     return ",".join([*(place.label for place in places[:-1]), str(places[-1])])
 
@@ -81,7 +81,8 @@ class Ablating:
 
     def __str__(self) -> str:
         places = self.ablation.places
-        said = f"{str(self.ablation).replace(print_places(places), _shortly(places))} ablated"
+        done = "ablated" if self.ablation.removes else "in force"
+        said = f"{str(self.ablation).replace(print_places(places), _shortly(places))} {done}"
         n_heads, layers = self.ground.lab.config.n_heads, sorted({place.layer for place in places})
         heads = [place.layer for place in places if place.kind is PlaceKind.HEAD]
         full = [str(layer) for layer in layers if heads.count(layer) == n_heads]

@@ -23,9 +23,10 @@ from analyses.claims.bounds import Bound, Quantity, Standing, parse_bound
 from analyses.claims.rules import HeadRule, parse_rule
 from analyses.config_rules import SEED, Rule, at_least, between, require
 from interp.ablation import Frozen
+from interp.intervention_kinds import parse_stated
 from interp.outcomes import get_outcome
 from interp.paths import FFNs, Input
-from interp.places import parse_intervention, parse_places, print_places
+from interp.places import parse_places, print_places
 from model.errors import ConfigError, InputError
 from model.settings import as_enum
 
@@ -199,7 +200,7 @@ def _require_form(stated: Statement) -> None:
         _require_path(stated)
     else:
         _require_unused(stated, ("ffns",), "a path")
-        parse_intervention(stated.placed)
+        parse_stated(stated.placed)
         parse_selection(stated.ablate)
         as_enum(Frozen, stated.freeze, "freeze")
 

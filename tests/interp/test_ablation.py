@@ -246,9 +246,26 @@ def test_means_of_a_model_with_live_dropout_are_refused(others: Tensor):
 # --- every intervention, on every path --------------------------------------------------------------------------------
 
 TWINS = torch.randint(50, (3, 12), generator=torch.Generator().manual_seed(5))
-EVERYWHERE = "L0H1,L1H2,L0M3,L1.ffn"
+REMOVALS = tuple(kind for kind in Intervention if kind.removes)
+CHANGES = ("times=2", "set=0.7", "swap")
+"""What changes a place and takes nothing out."""
+SOME_MEMORIES = "L0M3,L0M9,L0M40,L0M77,L0M120"
+
+
+def everywhere(intervention: str) -> str:
+    """Places of every sort that it can stand in."""
+    return {"set=0.7": f"{SOME_MEMORIES},L1M5", "swap": SOME_MEMORIES}.get(intervention, "L0H1,L1H2,L0M3,L1.ffn")
+
+
+def one_place(intervention: str) -> tuple[str, str, int]:
+    """Places, the site of one of them in layer 0, and its number there."""
+    found = {"set=0.7": "L0M3,L1M5", "swap": "L0M3,L0M9"}.get(intervention)
+    return (found, "blocks.0.mlp.hook_post", 3) if found else ("L0H1,L1M3", "blocks.0.attn.hook_z", 1)
+
+
 HELD = [(Intervention.ZERO, Frozen.PATTERNS), (Intervention.MEAN_OF_PAST, Frozen.PATTERNS)]
-KINDS = [*((kind, Frozen.NOTHING) for kind in Intervention), *HELD]
+HELD += [("set=0.7", Frozen.PATTERNS)]
+KINDS: list[tuple[str, Frozen]] = [*((kind, Frozen.NOTHING) for kind in (*REMOVALS, *CHANGES)), *HELD]
 """Every intervention, and some with the patterns held."""
 FAST = (Intervention.ZERO, Intervention.MEAN, Intervention.MEAN_PER_POSITION, Intervention.OPTIMAL)
 """What takes nothing from a run of the sequences under study, or of others at their positions."""
@@ -289,14 +306,14 @@ def logits_of(gpt: GPT, ablation: Ablation, tokens: Tensor, supplies: Supplies) 
 @pytest.mark.parametrize(("intervention", "frozen"), KINDS)
 @pytest.mark.parametrize("changes", [{}, {"norm": Norm.POST, "n_kv_heads": 2}])
 def test_no_intervention_lets_the_future_reach_the_past(
-    intervention: Intervention, frozen: Frozen, explicit: bool, changes: Any, tokens: Tensor, others: Tensor
+    intervention: str, frozen: Frozen, explicit: bool, changes: Any, tokens: Tensor, others: Tensor
 ):
     """Later tokens change, of the sequence, of its twin and of every donor: no earlier logit changes a bit."""
     gpt = model(**changes)
     later, twins, donors = tokens.clone(), TWINS.clone(), others.clone()
     for each in (later, twins, donors):
         each[:, 8:] = (each[:, 8:] + 17) % 50
-    ablation = ablation_of(EVERYWHERE, gpt.config, intervention, frozen=frozen, gate=0.25)
+    ablation = ablation_of(everywhere(intervention), gpt.config, intervention, frozen=frozen, gate=0.25)
     supplies = supplies_of(gpt, others)
     with gpt.explicit_attention() if explicit else nullcontext():
         before = logits_of(gpt, ablation, tokens, supplies)
@@ -310,24 +327,76 @@ def test_no_intervention_lets_the_future_reach_the_past(
 @pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize(("intervention", "frozen"), KINDS)
 def test_a_gate_is_linear_between_what_was_there_and_what_replaces_it(
-    intervention: Intervention, frozen: Frozen, tokens: Tensor, others: Tensor
+    intervention: str, frozen: Frozen, tokens: Tensor, others: Tensor
 ):
     gpt = model()
-    supplies, site = supplies_of(gpt, others), "blocks.0.attn.hook_z"
+    supplies = supplies_of(gpt, others)
+    places, site, number = one_place(intervention)
     intact, held = gpt(tokens), []
     for gate in (1, 0, 0.25, 0.5):
-        ablation = ablation_of("L0H1,L1M3", gpt.config, intervention, gate=gate, frozen=frozen)
+        ablation = ablation_of(places, gpt.config, intervention, gate=gate, frozen=frozen)
         with ablated(gpt, ablation, supplies=supplies, tokens=tokens):
             logits, cache = gpt.run_with_cache(tokens, [site])
-        held.append(cache[site][:, :, 1])
+        held.append(cache[site][:, :, number])
         assert torch.equal(logits, intact) == (gate == 1)
     own, replaced, quarter, half = held
     torch.testing.assert_close(quarter, 0.25 * own + 0.75 * replaced)
     torch.testing.assert_close(half, (own + replaced) / 2)
-    whole = ablation_of("L0H1,L1M3", gpt.config, intervention, frozen=frozen)
+    whole = ablation_of(places, gpt.config, intervention, frozen=frozen)
     with ablated(gpt, whole, supplies=supplies, tokens=tokens):
         _, cache = gpt.run_with_cache(tokens)
-    assert torch.equal(cache[site][:, :, 1], replaced)
+    torch.testing.assert_close(cache[site][:, :, number], replaced)  # read on the other attention path
+
+
+def test_a_number_set_is_that_number_and_twice_is_twice_to_the_bit(tokens: Tensor):
+    gpt = model()
+    _, clean = gpt.run_with_cache(tokens)
+    with ablated(gpt, "L0M3:set=0.1,L0M4:set=-2,L0M9:times=2,L0H1,L0H2:times=-1"):
+        _, cache = gpt.run_with_cache(tokens)
+    post, own = cache["post", 0], clean["post", 0]
+    assert bool((post[:, :, 3] == 0.1).all())
+    assert bool((post[:, :, 4] == -2).all())
+    assert torch.equal(cache["z", 0][:, :, [1, 2]], -clean["z", 0][:, :, [1, 2]])
+    assert not torch.equal(own[:, :, 9], post[:, :, 9])  # heads before it have changed what its key reads
+    with ablated(gpt, "L0M9:times=2"):
+        assert torch.equal(gpt.run_with_cache(tokens)[1]["post", 0][:, :, 9], 2 * own[:, :, 9])
+    gpt.double()
+    with ablated(gpt, "L0M3:set=0.1"):
+        assert bool((gpt.run_with_cache(tokens)[1]["post", 0][:, :, 3] == 0.1).all())  # in the model's own precision
+
+
+def test_twice_a_memory_doubles_its_logit_effect_where_no_norm_comes_after(tokens: Tensor):
+    gpt = model(norm=Norm.NONE)
+    without, plain, twice, thrice = (
+        logits_of(gpt, ablation_of(f"L1M3,L1M8:{kind}", gpt.config), tokens, NOTHING) if kind else gpt(tokens)
+        for kind in ("zero", "", "times=2", "times=3")
+    )
+    assert (plain - without).abs().max() > 0.01
+    torch.testing.assert_close(twice - without, 2 * (plain - without), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(thrice - without, 3 * (plain - without), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("order", [(3, 9), (9, 3), (3, 40, 9), (40, 3, 9)])
+def test_swapping_coefficients_is_swapping_values(order: tuple[int, ...], tokens: Tensor):
+    """Against the weights: each memory holds what the next one named held, so its value goes with the other's key."""
+    gpt = model()
+    with ablated(gpt, ",".join(f"L1M{index}" for index in order) + ":swap"):
+        by_hook = gpt(tokens)
+    following = [*order[1:], order[0]]
+    with gpt.weights_edited():
+        values = gpt.layers[1].mlp.W_out
+        values[following] = values[list(order)].clone()
+        by_weights = gpt(tokens)
+    torch.testing.assert_close(by_hook, by_weights)
+    assert not torch.allclose(by_hook, gpt(tokens), atol=1e-3)
+
+
+def test_heads_that_swap_hold_what_the_other_held(tokens: Tensor):
+    gpt = model()
+    _, clean = gpt.run_with_cache(tokens)
+    with ablated(gpt, "L0H3,L0H1:swap"):
+        _, cache = gpt.run_with_cache(tokens)
+    assert torch.equal(cache["z", 0], clean["z", 0][:, :, [0, 3, 2, 1]])
 
 
 def test_the_effect_of_a_gate_is_linear_where_nothing_comes_after(tokens: Tensor):
@@ -344,21 +413,23 @@ NOTHING = Supplies(source="nothing")
 
 
 @pytest.mark.usefixtures("bare")
-@pytest.mark.parametrize("intervention", list(Intervention))
+@pytest.mark.parametrize("intervention", [*REMOVALS, *CHANGES])
 def test_positions_are_replaced_where_they_are_named_and_nowhere_else(
-    intervention: Intervention, tokens: Tensor, others: Tensor
+    intervention: str, tokens: Tensor, others: Tensor
 ):
     gpt = model()
     supplies = supplies_of(gpt, others)
     intact, clean = gpt.run_with_cache(tokens)
-    everywhere = ablation_of("L0.attn", gpt.config, intervention)
-    with ablated(gpt, everywhere, supplies=supplies, tokens=tokens):
+    of_memories = intervention in ("set=0.7", "swap")
+    places, site = (SOME_MEMORIES, ("post", 0)) if of_memories else ("L0.attn", ("z", 0))
+    all_along = ablation_of(places, gpt.config, intervention)
+    with ablated(gpt, all_along, supplies=supplies, tokens=tokens):
         _, whole = gpt.run_with_cache(tokens)
-    with ablated(gpt, replace(everywhere, positions=(5, 9)), supplies=supplies, tokens=tokens):
+    with ablated(gpt, replace(all_along, positions=(5, 9)), supplies=supplies, tokens=tokens):
         logits, cache = gpt.run_with_cache(tokens)
     other = [position for position in range(12) if position not in (5, 9)]
-    assert torch.equal(cache["z", 0][:, [5, 9]], whole["z", 0][:, [5, 9]])
-    assert torch.equal(cache["z", 0][:, other], clean["z", 0][:, other])
+    assert torch.equal(cache[site][:, [5, 9]], whole[site][:, [5, 9]])
+    assert torch.equal(cache[site][:, other], clean[site][:, other])
     assert torch.equal(logits[:, :5], intact[:, :5])
     assert not torch.allclose(logits[:, 5:], intact[:, 5:], atol=1e-3)
 
@@ -366,10 +437,10 @@ def test_positions_are_replaced_where_they_are_named_and_nowhere_else(
 @pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize(("intervention", "frozen"), KINDS)
 def test_neither_padding_nor_the_key_value_cache_changes_what_an_ablation_does(
-    intervention: Intervention, frozen: Frozen, tokens: Tensor, others: Tensor
+    intervention: str, frozen: Frozen, tokens: Tensor, others: Tensor
 ):
     gpt = model(positions=Positions.ROPE, n_kv_heads=2)
-    ablation = ablation_of("L0H1,L1H2,L0M3,L1M7", gpt.config, intervention, frozen=frozen)
+    ablation = ablation_of(everywhere(intervention), gpt.config, intervention, frozen=frozen)
     supplies = supplies_of(gpt, others)
     padded, twins = (torch.cat([torch.zeros(3, 2, dtype=torch.long), each], dim=1) for each in (tokens, TWINS))
     mask = torch.ones_like(padded, dtype=torch.bool)
@@ -387,15 +458,16 @@ def test_neither_padding_nor_the_key_value_cache_changes_what_an_ablation_does(
 
 
 @pytest.mark.usefixtures("bare")
-@pytest.mark.parametrize("intervention", [*FAST, Intervention.RESAMPLE])
+@pytest.mark.parametrize("intervention", [*FAST, Intervention.RESAMPLE, *CHANGES])
 def test_a_model_generates_under_every_intervention_that_has_numbers_for_what_comes(
-    intervention: Intervention, tokens: Tensor, others: Tensor
+    intervention: str, tokens: Tensor, others: Tensor
 ):
     """As far as donors reach: they are 24 tokens long."""
     gpt = model()
     intact = gpt(tokens)
-    with ablated(gpt, "L0H1,L1H0,L1M3", None, intervention, supplies=supplies_of(gpt, others), tokens=tokens):
-        assert not torch.allclose(gpt(tokens), intact, atol=0.1)
+    places = "L0H1,L1H0,L1M3" if intervention not in CHANGES else everywhere(intervention)
+    with ablated(gpt, places, None, intervention, supplies=supplies_of(gpt, others), tokens=tokens):
+        assert not torch.allclose(gpt(tokens), intact, atol=0.1 if intervention not in CHANGES else 1e-3)
         cached, recomputed = (
             gpt.generate(tokens, max_new_tokens=12, temperature=0.0, use_kv_cache=on) for on in (True, False)
         )

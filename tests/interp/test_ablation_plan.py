@@ -68,6 +68,22 @@ def test_made_again_it_stays_as_it_is_but_for_what_is_given():
         ablation_of(made, replace(CONFIG, n_heads=2, n_kv_heads=2, d_head=16))
 
 
+def test_a_swap_has_partners_of_its_kind_in_its_layer():
+    assert str(ablation_of("L1M3,L1M9:swap", CONFIG)) == "L1M3:swap,L1M9:swap"
+    assert str(ablation_of("L1H3,L1H0:swap,L0M1:zero", CONFIG)) == "L1H3:swap,L1H0:swap,L0M1:zero"
+    with pytest.raises(InputError, match=r"L1M3:swap has nothing to swap with; name another memory of layer 1"):
+        ablation_of("L1M3:swap,L1M4:zero", CONFIG)
+    with pytest.raises(InputError, match=r"L1M3 and L2M3 cannot swap; name memories of one layer"):
+        ablation_of("L1M3,L1M4,L2M3:swap", CONFIG)
+    with pytest.raises(InputError, match=r"L1M3 and L1H3 cannot swap"):
+        ablation_of("L1M3,L1H3:swap", CONFIG)
+
+
+def test_it_knows_whether_anything_is_taken_out():
+    assert ablation_of("L1M3:zero,L1M4:times=2", CONFIG).removes
+    assert not ablation_of("L1M3:set=1,L1M4:times=2,L1M5,L1M6:swap", CONFIG).removes
+
+
 @pytest.mark.parametrize("gate", [-0.1, 1.01, float("nan"), True])
 def test_a_gate_is_a_share(gate: Any):
     with pytest.raises(InputError, match=r"is no share; give 0 \(all replaced\) to 1 \(intact\)"):

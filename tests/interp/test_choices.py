@@ -59,7 +59,9 @@ from interp.composition_plan import planned
 from interp.detector import ErrorMeasure, HeadPattern, detect_heads, match_heads, overlap, similarity, wanted_pattern
 from interp.effects import AblationEffect, ablate
 from interp.folding import folded_heads
+from interp.intervention_kinds import parse_stated, print_stated, require_amount
 from interp.live import Basis, LiveText, attention_in, coefficients, live_tokens, look
+from interp.live_memories import writing_memories
 from interp.measures import Measure
 from interp.measures import read as read_measure
 from interp.metrics import logit_difference
@@ -69,7 +71,7 @@ from interp.patching import Direction, Patched, activation_patching, patch_grid
 from interp.path_patching import path_effects, path_effects_by
 from interp.path_results import PathEffects
 from interp.paths import FFNs, Input, Receiver, Scales, feeding_paths
-from interp.places import Intervention, Place, PlaceKind, head, parse_intervention, resolve_places
+from interp.places import Intervention, Place, PlaceKind, head, memory, parse_intervention, resolve_places
 from interp.recordings import Means, Recording, record
 from interp.repaired import Component, Part
 from interp.stats import Interval, bootstrap_mean, bootstrap_means
@@ -387,7 +389,11 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.outcomes.Outcome.measure": (Measure, lambda given, _: repr(outcome_of(given).measure)),
     "interp.live.look": (LiveText, lambda given, lab: look(lab, given, prompt(lab)).source),
     "interp.live.attention_in": (Basis, lambda given, lab: attention_in(lab, given, "prompt", prompt(lab))),
-    "interp.live.coefficients": (LiveText, lambda given, lab: coefficients(with_memories(lab), given, prompt(lab))),
+    "interp.live_memories.writing_memories": (
+        LiveText,
+        lambda given, lab: writing_memories(with_memories(lab), given, prompt(lab), 1),
+    ),
+    "interp.live.coefficients": (LiveText, lambda given, lab: coefficients(with_memories(lab), given, prompt(lab), 0)),
     "interp.live.live_tokens": (LiveText, lambda given, lab: live_tokens(lab, given, prompt(lab))[1]),
     "interp.places.Place.kind": (PlaceKind, lambda given, _: repr(Place(kind=given, layer=0, index=1))),
     "interp.places.Place.intervention": (Intervention, lambda given, _: repr(replace(head(0, 1), intervention=given))),
@@ -405,6 +411,10 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         lambda given, _: repr(ablation_of("L0H3", gpt().config, frozen=given)),
     ),
     "interp.intervention_kinds.parse_intervention": (Intervention, lambda given, _: repr(parse_intervention(given))),
+    "interp.intervention_kinds.parse_stated": (Intervention, lambda given, _: parse_stated(given)),
+    "interp.intervention_kinds.print_stated": (Intervention, lambda given, _: print_stated(given, None)),
+    "interp.intervention_kinds.require_amount": (Intervention, lambda given, _: require_amount(given, None)),
+    "interp.places.memory": (Intervention, lambda given, _: repr(memory(0, 1, given))),
     "interp.places.resolve_places": (Intervention, lambda given, _: repr(resolve_places("L0H3", gpt().config, given))),
     "interp.token_effects.token_effects": (
         Intervention,
@@ -578,7 +588,19 @@ def members(name: str) -> list[StrEnum]:
     absent |= {Comes.UNDECIDED} if name == "analyses.claims.statement.Statement.expected" else set()
     absent |= {Intervention.COUNTERFACTUAL} if name == "interp.token_effects.token_effects" else set()  # no twin
     absent |= {Intervention.OPTIMAL} if name == "interp.effects.ablate" else set()  # fitted; on one text is enough
+    changes = {kind for kind in Intervention if not kind.removes} - ({Intervention.SWAP} if name in _ALONE else set())
+    absent |= changes if name in (*_OF_A_HEAD, *_ALONE) else set()  # want a number, or a second place
     return [member for member in CASES[name][0] if member not in absent]
+
+
+_OF_A_HEAD = (
+    *("interp.ablation.ablated", "interp.ablation.hooks_for", "interp.effects.ablate"),
+    "interp.token_effects.token_effects",
+)
+_ALONE = (
+    *("interp.places.Place.intervention", "interp.places.head", "interp.places.memory", "interp.places.resolve_places"),
+    *("interp.intervention_kinds.parse_stated", "interp.intervention_kinds.require_amount"),
+)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -601,7 +623,7 @@ def test_what_is_no_choice_is_refused_with_the_choices(name: str, lab: Lab) -> N
 @pytest.mark.parametrize("name", ["interp.ablation.ablated", "interp.attribution.logit_attribution"])
 def test_each_choice_gives_other_numbers(name: str, lab: Lab) -> None:
     """Otherwise no value could be told from another."""
-    found = [CASES[name][1](member, lab) for member in CASES[name][0]]
+    found = [CASES[name][1](member, lab) for member in members(name)]
     assert not any(torch.equal(one, other) for place, one in enumerate(found) for other in found[:place])
 
 

@@ -157,6 +157,9 @@ def test_gates_positions_draws_twins_and_held_patterns_are_those_of_whole_runs(m
         ablation_of("L1.ffn", gpt.config, "resample", frozen=Frozen.PATTERNS),
         ablation_of("L0H1", gpt.config, "counterfactual"),
         ablation_of("L1H3", gpt.config, "mean@seq"),
+        ablation_of("L1M3,L1M7:times=3,L2H1:times=-1", gpt.config),
+        ablation_of("L1M3:set=2,L1M9:set=-1", gpt.config, gate=0.3, positions=(2, 7, 8)),
+        ablation_of("L1M3,L1M9,L1M4:swap,L0H1,L1H2:mean", gpt.config),
         ablation_of("L1H3", gpt.config, "zero", gate=1.0),
     ]
     harms = measure_harms(gpt, tokens, plan, [TEXT, get_outcome("text_kl", period=6)], supplies=supplies, memory=memory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 from dataclasses import replace
+from urllib.parse import parse_qs
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from interp.places import (
     Place,
     PlaceKind,
     head,
+    memory,
     named_head,
     named_heads,
     parse_place,
@@ -27,19 +29,20 @@ from model.errors import InputError, UnknownNameError
 
 CONFIG = GPTConfig(n_layers=2, n_heads=4, d_model=32, n_ctx=16, d_vocab=11)
 
-interventions = st.sampled_from([None, *Intervention])
-numbered = st.builds(
-    Place,
-    kind=st.sampled_from([PlaceKind.HEAD, PlaceKind.MEMORY]),
-    layer=st.integers(0, 99),
-    index=st.integers(0, 4096),
-    intervention=interventions,
-)
-sublayers = st.builds(
-    Place,
-    kind=st.sampled_from([PlaceKind.ATTENTION, PlaceKind.FFN]),
-    layer=st.integers(0, 99),
-    intervention=interventions,
+layers, numbers = st.integers(0, 99), st.floats(-1e30, 1e30).filter(lambda number: number != 1)
+plain = st.sampled_from([None, *(kind for kind in Intervention if kind.removes)])
+any_place = st.one_of(
+    st.builds(Place, kind=st.sampled_from([PlaceKind.ATTENTION, PlaceKind.FFN]), layer=layers, intervention=plain),
+    st.builds(head, layers, st.integers(0, 4096), plain | st.just("swap")),
+    st.builds(memory, layers, st.integers(0, 4096), plain | st.just("swap")),
+    st.builds(memory, layers, st.integers(0, 4096)).flatmap(
+        lambda place: st.builds(
+            replace,
+            st.just(place),
+            intervention=st.sampled_from([Intervention.SET, Intervention.TIMES]),
+            amount=numbers,
+        )
+    ),
 )
 
 
@@ -47,9 +50,58 @@ def test_the_examples_in_the_module_hold():
     assert doctest.testmod(places).failed == 0
 
 
-@given(numbered | sublayers)
+@given(any_place)
 def test_a_printed_place_reads_back_as_itself(place: Place):
     assert parse_place(str(place)) == place
+
+
+@given(st.lists(any_place, min_size=1, max_size=6))
+def test_printed_places_read_back_in_their_order_also_out_of_an_address(given_places: list[Place]):
+    stated = [place for place in given_places if place.intervention]
+    text = print_places(stated)
+    assert list(parse_places(text)) == stated if stated else not text
+    assert parse_qs(f"ablate={text}", strict_parsing=True)["ablate"] == [text] if stated else True
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    {
+        "L1M3,L1M9:set=2.50": "L1M3:set=2.5,L1M9:set=2.5",
+        "L1M3 : set = -0": "L1M3:set=0",
+        "L1M3:set=1e30": "L1M3:set=1e30",
+        "L1.ffn,L1H2:times=2": "L1.ffn:times=2,L1H2:times=2",
+        "L1M9,L1M3:swap,L0H1:zero": "L1M9:swap,L1M3:swap,L0H1:zero",
+    }.items(),
+)
+def test_numbers_stand_in_the_name_and_reach_back_with_it(text: str, printed: str):
+    assert print_places(parse_places(text)) == printed
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    {
+        "L1M3:set": r"set needs a number; write set=2\.5\.",
+        "L1M3:times": r"times needs a number; write times=2\.",
+        "L1M3:set=": r'"" is no number; write set=2\.5',
+        "L1M3:set=much": r'"much" is no number; write set=2\.5',
+        "L1M3:set=nan": r"set=nan is no number that a model can hold",
+        "L1M3:times=inf": r"times=inf is no number that a model can hold",
+        "L1M3:set=1e39": r"is no number that a model can hold",
+        "L1M3:zero=2": r"zero takes no number; write zero\.",
+        "L1M3:swap=2": r"swap takes no number",
+        "L1M3:times=1": r"times=1 leaves all as it is",
+        "L1M3:sett=2": r'no intervention "sett"; .*Did you mean "set"',
+        "L1H3:set=2": r"L1H3:set=2 cannot be: only a memory holds one number",
+        "L1.ffn:set=2": r"L1\.ffn:set=2 cannot be: only a memory",
+        "L1.ffn:swap": r"L1\.ffn:swap cannot be: heads or memories of one layer swap",
+    }.items(),
+)
+def test_what_no_number_or_no_swap_can_be_is_said_in_a_sentence(text: str, sentence: str):
+    with pytest.raises(InputError, match=sentence):
+        parse_place(text)
+    place, _, intervention = text.partition(":")
+    with pytest.raises(InputError, match=sentence):
+        resolve_places(place, CONFIG, intervention)
 
 
 def test_a_place_is_read_with_its_layer_index_and_intervention():
@@ -106,7 +158,7 @@ def test_of_a_part_and_a_whole_it_is_the_part_that_is_covered():
 
 def test_an_unknown_intervention_is_named_with_the_known_ones():
     with pytest.raises(
-        InputError, match=r'no intervention "maen"; known are zero, mean, mean@pos, .*, optimal\. Did you mean "mean"'
+        InputError, match=r'no intervention "maen"; known are zero, mean, mean@pos, .*, swap\. Did you mean "mean"'
     ):
         parse_place("L1H3:maen")
 
@@ -151,6 +203,14 @@ def test_an_attention_only_model_has_no_ffn():
 def test_a_component_named_twice_is_refused(text: str):
     with pytest.raises(InputError, match="already covered"):
         resolve_places(text, CONFIG)
+
+
+def test_thousands_of_places_are_looked_through_once():
+    wide = CONFIG.varied(d_ff=4096)
+    several = [memory(1, index, "zero") for index in range(4096)]
+    assert len(resolve_places(several, wide)) == 4096
+    with pytest.raises(InputError, match="L1M7 is already covered by L1M7"):
+        resolve_places([*several, memory(1, 7, "zero")], wide)
 
 
 def test_the_same_index_in_another_layer_or_sublayer_is_another_component():

@@ -25,6 +25,8 @@ from tests.planted import induction_model, memory_model
 FIRST, SECOND = 3, 5
 """The bigram on which the planted memory fires with coefficient 1."""
 
+REMOVALS = [kind for kind in Intervention if kind.removes]
+
 
 @pytest.fixture
 def bare() -> Iterator[None]:
@@ -91,7 +93,7 @@ def values_of(gpt: GPT, supplies: Supplies, site: str) -> dict[Intervention, Ten
 
 
 @pytest.mark.usefixtures("bare")
-@pytest.mark.parametrize("intervention", list(Intervention))
+@pytest.mark.parametrize("intervention", REMOVALS)
 @pytest.mark.parametrize("places", ["L0.attn,L1.ffn", "L1,L0.ffn"])
 def test_each_intervention_puts_there_what_runs_of_the_intact_model_say(intervention: Intervention, places: str):
     """Also in later layers, whose own values the ablation of the earlier ones has changed."""
@@ -107,7 +109,7 @@ def test_each_intervention_puts_there_what_runs_of_the_intact_model_say(interven
 
 
 @pytest.mark.usefixtures("bare")
-@pytest.mark.parametrize("intervention", list(Intervention))
+@pytest.mark.parametrize("intervention", REMOVALS)
 @pytest.mark.parametrize("kv_heads", [4, 1])
 def test_of_single_heads_and_memories_those_alone_are_replaced(intervention: Intervention, kv_heads: int):
     gpt = make_gpt_with(n_kv_heads=kv_heads)
@@ -154,6 +156,7 @@ def test_the_coefficient_of_a_planted_memory_under_every_intervention_is_the_num
         Intervention.OPTIMAL: [0.3] * 6,
     }
     own = torch.tensor([0, 1, 0, 0, 1, 0.0])
+    on_paper |= {"set=2.5": [2.5] * 6, "times=2": [0, 2, 0, 0, 2, 0], "times=-0.5": [0, -0.5, 0, 0, -0.5, 0]}
     for intervention, numbers in on_paper.items():
         for gate in (0, 0.25):
             ablation = ablation_of("L0M2", gpt.config, intervention, gate=gate)
@@ -264,7 +267,7 @@ def test_held_patterns_are_those_of_the_intact_run_written_into_every_later_laye
 
 
 @pytest.mark.usefixtures("bare")
-@pytest.mark.parametrize("intervention", list(Intervention))
+@pytest.mark.parametrize("intervention", REMOVALS)
 def test_held_patterns_change_nothing_for_a_place_of_the_last_layer(intervention: Intervention):
     """T5: nothing attends after it."""
     gpt = make_gpt_with()
@@ -284,7 +287,7 @@ def test_held_patterns_change_nothing_for_a_place_of_the_last_layer(intervention
 def all_kinds(gpt: GPT) -> list[Ablation]:
     return [
         ablation_of(f"L{layer}H{index}", gpt.config, intervention, frozen=frozen)
-        for intervention in Intervention
+        for intervention in REMOVALS
         for layer in range(2)
         for index in range(4)
         for frozen in Frozen
@@ -324,7 +327,8 @@ def test_a_stock_holds_no_more_bytes_than_it_says():
 def test_side_by_side_each_ablation_sees_what_its_own_rows_hold():
     """Stacked on the batch axis, every kind at once, as alone."""
     gpt = make_gpt_with(n_kv_heads=2)
-    ablations = [ablation_of(f"L0H{number % 4}", gpt.config, kind) for number, kind in enumerate(Intervention)]
+    ablations = [ablation_of(f"L0H{number % 4}", gpt.config, kind) for number, kind in enumerate(REMOVALS)]
+    ablations += [ablation_of(each, gpt.config) for each in ("L0H1:times=2", "L0M3:set=2", "L0M3,L0M4:swap")]
     stock = supplies_of(gpt).drawn(gpt, TOKENS, range(3), ablations, 1)
     edits = [edits_of(gpt, ablation, stock) for ablation in ablations]
     together = gpt.run_with_hooks(TOKENS.repeat(len(ablations), 1), stacked(edits, 3)).split(3)

@@ -52,10 +52,11 @@ if not chosen.ablate:
     if suggested:
         st.button(f"Take the induction heads {suggested}", on_click=components.set_ablation, args=(suggested,))
 else:
+    removals = [kind for kind in Intervention if kind.removes]  # the others want a number, or a second place
     with st.container(horizontal=True, vertical_alignment="bottom"):
         metric = st.selectbox("Control on", OUTCOMES, key="metric", width=240)
         other = st.selectbox(
-            "Places that name none get", list(Intervention), index=list(Intervention).index(Intervention.MEAN),
+            "Places that name none get", removals, index=removals.index(Intervention.MEAN),
             key="other", width=240,
         )  # fmt: skip
         n = st.select_slider("Sequences", (16, 32, 64, 128), value=64, key="n_sequences", width=180)
