@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 
 from analyses.figures import save_svg, themed
 from analyses.records import decode, encode
 from analyses.registry import Finding, Passage, Study, get_study
+from analyses.result_files import FORMAT, RECORD, REMEDY, TENSORS, read_record, tensor_bytes
 from model.dotted import as_typed, dotted
 from model.errors import CheckpointError, CutawayError
 from model.files import atomic_folder, clean_leftovers, sha256_of
@@ -34,8 +35,10 @@ from model.settings import from_plain, to_plain
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT = 1
-TENSORS, RECORD = "result.safetensors", "result.json"
+__all__ = [
+    "FORMAT", "RECORD", "TENSORS", "Provenance", "SavedResult", "from_here", "load_result", "read_record",
+    "result_folder", "save_result",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +104,7 @@ class SavedResult:
         try:
             return decode(self._study.result_class, record["result"], tensors)
         except CutawayError as error:
-            said = f"{self.path} was saved by another version of {self.study}: {error} {_REMEDY}"
+            said = f"{self.path} was saved by another version of {self.study}: {error} {REMEDY}"
             raise CheckpointError(said) from None
 
     @cached_property
@@ -160,9 +163,6 @@ def from_here(path: Path) -> Path:
     return whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole
 
 
-_REMEDY = "Run the study again, or delete the folder."
-
-
 def result_folder(studies: Path, provenance: Provenance) -> Path:
     """`STUDY/STEP-CONFIGHASH` under a run's `studies` folder; init in place of the step where no run was studied."""
     step = "init" if provenance.step is None else f"{provenance.step:08d}"
@@ -199,35 +199,15 @@ def load_result(path: Path) -> SavedResult:
     try:
         provenance = from_plain(Provenance, record["provenance"], where="provenance")
     except ValueError as error:
-        raise CheckpointError(f"{path / RECORD} has no provenance this version can read: {error} {_REMEDY}") from None
+        raise CheckpointError(f"{path / RECORD} has no provenance this version can read: {error} {REMEDY}") from None
     return SavedResult(Path(path), record["study"], provenance)
 
 
-def read_record(path: Path) -> dict[str, Any]:
-    """result.json of a result folder as plain data; raises `CheckpointError` where it is missing or not one."""
-    file = Path(path) / RECORD
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} holds no result ({RECORD} is missing). {_REMEDY}") from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file} cannot be read: {error}. {_REMEDY}") from None
-    wanted = {"format", "study", "provenance", "tensors_sha256", "result"}
-    if not isinstance(record, dict) or not wanted <= set(record) or record["format"] != FORMAT:
-        raise CheckpointError(f"{file} is not a result of format {FORMAT}. {_REMEDY}")
-    return record
-
-
 def _read_tensors(path: Path, record: dict[str, Any]) -> dict[str, Any]:
-    file = path / TENSORS
-    if not file.is_file():
-        raise CheckpointError(f"{path} has lost {TENSORS}. {_REMEDY}")
-    if sha256_of(file.read_bytes()) != record["tensors_sha256"]:
-        raise CheckpointError(f"{file} is not the file that {RECORD} describes (altered or truncated). {_REMEDY}")
     try:
-        return load_file(file)
+        return load(tensor_bytes(path, record))
     except SafetensorError as error:
-        raise CheckpointError(f"{file} cannot be read: {error}. {_REMEDY}") from None
+        raise CheckpointError(f"{path / TENSORS} cannot be read: {error}. {REMEDY}") from None
 
 
 def _write_drawings(folder: Path, study: Study, result: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 
@@ -31,7 +32,26 @@ def _printable_character(character: str) -> str:
     return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
 
 
+def unprinted(text: str) -> bytes:
+    r"""The bytes that `printable` printed so; BOS, which stands for none, gives none.
+
+    What it never prints is taken as it is: a line end, or a backslash before a letter that is no escape.
+
+    >>> unprinted(r"a\n\\\xff"), unprinted("\u00e9"), unprinted(r"\d+"), unprinted("<bos>")
+    (b'a\n\\\xff', b'\xc3\xa9', b'\\d+', b'')
+    """
+    if text == BOS_TEXT:
+        return b""
+    raw = text.encode(errors="surrogateescape")
+    return re.sub(rb"\\(?:[\\ntr]|x[0-9a-f]{2})", lambda found: _unescaped(found[0]), raw)
+
+
+def _unescaped(escape: bytes) -> bytes:
+    return bytes([int(escape[2:], 16)]) if escape[1:2] == b"x" else _BYTES[escape]
+
+
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_BYTES = {escape.encode(): character.encode() for character, escape in _ESCAPES.items()}
 
 
 def utf8(text: str) -> bytes:
