@@ -1,0 +1,321 @@
+r"""Search among all memories of a checkpoint: by what they promote, by what fires them, by kind. From the saved result.
+
+What can be asked for (`Query`); a memory has to meet all of it:
+
+* a token that the value promotes or suppresses, among those that are stored (the study's `n_promoted`): every one that
+  holds the text, and first those that are the text;
+* a text in the triggers, among those whose last tokens are stored (`n_shown`, `n_context`), also across tokens;
+* `text`: either of the two, or an address such as L1M37;
+* what the triggers have in common (`interp.pattern_kinds`), a concept of the promoted tokens, the layer, the state.
+
+Texts are read as tokens are printed and compared byte by byte, never as a regular expression (`memory_text`). Hits are
+ranked by how well they match: how early in the value's order the token stands, in how many triggers the text is and
+in how many it reaches the last token; then by confidence. Each says why it matched.
+
+It goes over token ids and bytes, not over rows of text: some hundredths of a second for 46,080 memories. What was not
+stored cannot be found: each value promotes every token to some degree, and memories have more triggers than are shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from analyses.memory_index import MemoryIndex
+from analyses.memory_text import in_tokens, in_triggers
+from interp.pattern_kinds import TriggerPattern
+from model.errors import InputError, UnknownNameError, closest
+from model.settings import as_enum
+
+LEVEL = 0.05
+"""A concept counts where its corrected p is no larger, as in `interp.token_concepts`."""
+
+
+class MemoryState(StrEnum):
+    """How much a memory fires."""
+
+    ALIVE = "alive"
+    """Above zero on at least one prefix."""
+    DEAD = "dead"
+    """Never away from zero by more than 1e-6."""
+    DENSE = "dense"
+    """Above zero on more than half of the prefixes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Query:
+    """What is looked for. What is left out is not asked; an empty query finds every memory."""
+
+    text: str = ""
+    """In a promoted token or in a trigger; or a memory's address."""
+
+    promotes: str = ""
+    """In one of the stored promoted tokens."""
+
+    suppresses: str = ""
+    """In one of the stored suppressed tokens."""
+
+    trigger: str = ""
+    """In the stored end of one of the stored triggers."""
+
+    pattern: TriggerPattern | str | None = None
+    """What holds of the triggers."""
+
+    concept: str = ""
+    """In the name of the concept that the promoted tokens have in common, such as "digits"."""
+
+    layer: int | None = None
+
+    state: MemoryState | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.pattern is not None:
+            object.__setattr__(self, "pattern", as_enum(TriggerPattern, self.pattern, "pattern"))
+        if self.state is not None:
+            object.__setattr__(self, "state", as_enum(MemoryState, self.state, "state"))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Match:
+    """One thing that was asked for, over all memories."""
+
+    relevance: Float[np.ndarray, "layer memory"]
+    """How well each memory meets it, if it does."""
+
+    meets: Bool[np.ndarray, "layer memory"]
+
+    told: Callable[[int, int], str]
+    """Says of a memory that meets it how it does."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Found:
+    """The memories that meet a query, best first."""
+
+    layer: Int[np.ndarray, " hit"]
+    memory: Int[np.ndarray, " hit"]
+
+    relevance: Float[np.ndarray, " hit"]
+    """How well each one matches: larger is better; 0 where nothing was asked that has degrees."""
+
+    matches: tuple[Match, ...]
+    """What was asked, one by one."""
+
+    notes: tuple[str, ...]
+    """What should be known of the search, such as that no token holds the text."""
+
+    def __len__(self) -> int:
+        return len(self.layer)
+
+    def why(self, hit: int) -> str:
+        """Why a hit matched; empty where nothing was asked."""
+        place = int(self.layer[hit]), int(self.memory[hit])
+        return "; ".join(match.told(*place) for match in self.matches)
+
+
+def search(index: MemoryIndex, query: Query) -> Found:
+    """The memories that meet `query`, ranked.
+
+    Raises:
+        UnknownNameError: a memory, a layer or a concept that this checkpoint does not have.
+    """
+    matches = tuple(_matches(index, query))
+    meets = np.logical_and.reduce([match.meets for match in matches]) if matches else np.ones(index.shape, dtype=bool)
+    layer, memory = np.nonzero(meets)
+    relevance = sum((match.relevance[layer, memory] for match in matches), start=np.zeros(len(layer)))
+    surest = index.array("reading.values.confidence")[layer, memory]
+    order = np.lexsort((-surest, ~index.alive[layer, memory], -relevance))
+    return Found(
+        layer=layer[order],
+        memory=memory[order],
+        relevance=relevance[order],
+        matches=matches,
+        notes=tuple(_notes(index, query)),
+    )
+
+
+def rows(index: MemoryIndex, query: Query, limit: int = 20) -> list[dict[str, Any]]:
+    """The best hits as rows of printable text and numbers, each with why it matched."""
+    return found_rows(index, search(index, query), limit)
+
+
+def found_rows(index: MemoryIndex, found: Found, limit: int = 20) -> list[dict[str, Any]]:
+    """The best hits of a search that was made, as rows."""
+    if limit < 1:
+        raise InputError(f"limit={limit} shows nothing; ask for at least 1 row.")
+    places = zip(found.layer[:limit].tolist(), found.memory[:limit].tolist(), strict=True)
+    return [{"memory": f"L{layer}M{memory}", "why": found.why(hit), **row_of(index, layer, memory)}
+            for hit, (layer, memory) in enumerate(places)]  # fmt: skip
+
+
+def row_of(index: MemoryIndex, layer: int, memory: int) -> dict[str, Any]:
+    """What a row says of one memory; every text in it can be printed."""
+    followed = int(index.next_tokens[layer, memory])
+    return {
+        "top trigger": index.text(index.array("reading.triggers.context")[layer, memory, 0]),
+        "next": index.spelled(followed) if followed >= 0 else "",
+        "promotes": [index.spelled(token) for token in index.array("reading.values.promoted")[layer, memory, :5]],
+        "suppresses": [index.spelled(token) for token in index.array("reading.values.suppressed")[layer, memory, :5]],
+        "concept": concept_of(index, layer, memory),
+        "pattern": pattern_of(index, layer, memory).value,
+        "agrees": bool(index.agrees[layer, memory]),
+        "firing rate": float(index.array("reading.activity.firing_rate")[layer, memory]),
+    }
+
+
+def concept_of(index: MemoryIndex, layer: int, memory: int) -> str | None:
+    """The meaningful concept of a value; None where it has none."""
+    if not _meaningful(index)[layer, memory]:
+        return None
+    return index.plain("reading.values.concepts")[int(index.array("reading.values.concept")[layer, memory])]
+
+
+def pattern_of(index: MemoryIndex, layer: int, memory: int) -> TriggerPattern:
+    """What most of a memory's triggers have in common."""
+    return tuple(TriggerPattern)[int(index.array("reading.evidence.kind")[layer, memory])]
+
+
+def address_of(text: str) -> tuple[int, int] | None:
+    """(layer, memory) of a text such as L1M37; None where it is none.
+
+    >>> address_of(" L1M37 "), address_of("import")
+    ((1, 37), None)
+    """
+    found = re.fullmatch(r"\s*L(\d{1,9})M(\d{1,9})\s*", text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def require_memory(index: MemoryIndex, layer: int, memory: int) -> None:
+    """Refuse an address that this checkpoint does not have."""
+    n_layers, n_memories = index.shape
+    if layer >= n_layers or memory >= n_memories:
+        raise UnknownNameError(
+            f"{index.checkpoint} has no memory L{layer}M{memory}: its layers run from 0 to {n_layers - 1}, and in each "
+            f"memories from 0 to {n_memories - 1}."
+        )
+
+
+def _matches(index: MemoryIndex, query: Query) -> Iterator[Match]:
+    """What was asked, one by one; an empty text is not asked."""
+    texts = ((query.text, _of_text), (query.promotes, _of_promoted), (query.suppresses, _of_suppressed),
+             (query.trigger, _of_triggers), (query.concept, _of_concept))  # fmt: skip
+    yield from (matching(index, text) for text, matching in texts if text)
+    if query.pattern is not None:
+        yield _of_pattern(index, TriggerPattern(query.pattern))
+    if query.layer is not None:
+        yield _of_layer(index, query.layer)
+    if query.state is not None:
+        yield _of_state(index, MemoryState(query.state))
+
+
+def _of_text(index: MemoryIndex, text: str) -> Match:
+    address = address_of(text)
+    if address is not None:
+        require_memory(index, *address)
+        meets = np.zeros(index.shape, dtype=bool)
+        meets[address] = True
+        return _filter(meets, "its address")
+    either = tokens, triggers = _of_promoted(index, text), _of_triggers(index, text)
+
+    def told(layer: int, memory: int) -> str:
+        return "; ".join(match.told(layer, memory) for match in either if match.meets[layer, memory])
+
+    return Match(relevance=tokens.relevance + triggers.relevance, meets=tokens.meets | triggers.meets, told=told)
+
+
+def _of_promoted(index: MemoryIndex, text: str) -> Match:
+    return _of_tokens(index, "promoted", "promotes", text)
+
+
+def _of_suppressed(index: MemoryIndex, text: str) -> Match:
+    return _of_tokens(index, "suppressed", "suppresses", text)
+
+
+def _of_tokens(index: MemoryIndex, field: str, verb: str, text: str) -> Match:
+    found, stored = in_tokens(index, field, text), index.array(f"reading.values.{field}")
+
+    def told(layer: int, memory: int) -> str:
+        place = int(found.place[layer, memory])
+        return f'{verb} "{index.spelled(stored[layer, memory, place])}" (place {place + 1})'
+
+    return Match(relevance=found.relevance, meets=found.place >= 0, told=told)
+
+
+def _of_triggers(index: MemoryIndex, text: str) -> Match:
+    found = in_triggers(index, text)
+    stored = (index.array("reading.triggers.length")[..., : found.n_stored] > 0).sum(axis=-1)
+
+    def told(layer: int, memory: int) -> str:
+        n, ending = int(found.n_triggers[layer, memory]), int(found.n_ending[layer, memory])
+        return f"in {n} of {stored[layer, memory]} triggers, at the end of {ending}"
+
+    return Match(relevance=found.relevance, meets=found.n_triggers > 0, told=told)
+
+
+def _of_pattern(index: MemoryIndex, pattern: TriggerPattern) -> Match:
+    place = list(TriggerPattern).index(pattern)
+    holds, kind = index.array("reading.evidence.holds")[..., place], index.array("reading.evidence.kind") == place
+    return Match(relevance=kind.astype(np.float64), meets=holds | kind, told=lambda layer, memory: f"pattern {pattern}")
+
+
+def _of_concept(index: MemoryIndex, text: str) -> Match:
+    names = index.plain("reading.values.concepts")
+    named = np.array([*(text.lower() in name.lower() for name in names), False])
+    if not named.any():
+        kinds = sorted(set(names))
+        raise UnknownNameError(
+            f'No concept of this vocabulary is called "{text}".{closest(text, kinds)} Among the {len(kinds)} are: '
+            f"{', '.join(kinds[:12])}."
+        )
+    concept, covered = index.array("reading.values.concept"), index.array("reading.values.concept_covered")
+    p = index.array("reading.values.concept_p")
+
+    def told(layer: int, memory: int) -> str:
+        where = layer, memory
+        return f"{names[concept[where]]}: {covered[where]} of its top tokens (p = {p[where]:.1g})"
+
+    meets = named[concept] & _meaningful(index)
+    return Match(relevance=covered / max(1, int(covered.max())), meets=meets, told=told)
+
+
+def _of_layer(index: MemoryIndex, layer: int) -> Match:
+    n_layers, n_memories = index.shape
+    if not 0 <= layer < n_layers:
+        raise UnknownNameError(f"{index.checkpoint} has no layer {layer}; its layers run from 0 to {n_layers - 1}.")
+    return _filter(np.repeat(np.arange(n_layers) == layer, n_memories).reshape(index.shape), f"layer {layer}")
+
+
+def _of_state(index: MemoryIndex, state: MemoryState) -> Match:
+    rate = index.array("reading.activity.firing_rate")
+    match state:
+        case MemoryState.ALIVE:
+            return _filter(index.alive, "alive")
+        case MemoryState.DENSE:
+            return _filter(rate > 0.5, "dense")
+        case MemoryState.DEAD:
+            return _filter(index.dead, "dead")
+
+
+def _filter(meets: Bool[np.ndarray, "layer memory"], said: str) -> Match:
+    return Match(relevance=np.zeros(meets.shape), meets=meets, told=lambda layer, memory: said)
+
+
+def _meaningful(index: MemoryIndex) -> Bool[np.ndarray, "layer memory"]:
+    return (index.array("reading.values.concept") >= 0) & (index.array("reading.values.concept_p") <= LEVEL)
+
+
+def _notes(index: MemoryIndex, query: Query) -> Iterator[str]:
+    """What explains that a token was not found."""
+    for text in (query.promotes, query.suppresses):
+        if text and not in_tokens(index, "promoted", text).any_token:
+            longest = max(map(len, index.token_bytes))
+            yield (
+                f'No token of this vocabulary holds "{text}": the longest has {longest} byte{"s" * (longest != 1)}. '
+                "A text over several tokens is found in triggers only."
+            )

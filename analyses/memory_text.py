@@ -1,0 +1,111 @@
+r"""Where a text occurs among the tokens and triggers of an index, without going through memories one by one.
+
+Of tokens, a text is looked for in each of the vocabulary once, and then in ids. Of triggers, it is looked for in all
+stored contexts at once, as bytes in one row: first its rarest byte, then the others around it, so that a text over
+several tokens costs no more than one within. A text may not run from one context into the next.
+
+A text is read as tokens are printed (`\n`, `\\`, `\xNN`), and compared byte by byte. Without capital ASCII letters it
+is also found where the corpus has capitals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from analyses.memory_index import Contexts, MemoryIndex
+from model.token_bytes import unprinted
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InTokens:
+    """A text among the stored tokens at one end of each value's order."""
+
+    place: Int[np.ndarray, "layer memory"]
+    """Where in that order the best token stands that holds it, from 0; -1 where none does."""
+
+    exact: Bool[np.ndarray, "layer memory"]
+    """Whether that token is the text, but for white space around it."""
+
+    any_token: bool
+    """Whether there is a token in the vocabulary that holds it."""
+
+    @property
+    def relevance(self) -> Float[np.ndarray, "layer memory"]:
+        """1 / (1 + place), and 1 more for the text itself; 0 where it is not."""
+        return np.where(self.place >= 0, self.exact + 1 / (1 + np.maximum(self.place, 0)), 0.0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InTriggers:
+    """A text among the stored ends of triggers."""
+
+    n_triggers: Int[np.ndarray, "layer memory"]
+    """How many of the memory's stored triggers hold it."""
+
+    n_ending: Int[np.ndarray, "layer memory"]
+    """In how many of these it reaches into the last token, the one at which the memory fires."""
+
+    n_stored: int
+    """Contexts stored per memory, at most."""
+
+    @property
+    def relevance(self) -> Float[np.ndarray, "layer memory"]:
+        """Share of the stored contexts that hold it, and share in which it reaches the last token."""
+        return (self.n_triggers + self.n_ending) / self.n_stored
+
+
+def in_tokens(index: MemoryIndex, field: str, text: str) -> InTokens:
+    """Where `text` stands in the order of `reading.values.FIELD`: promoted or suppressed."""
+    needle, folds = needle_of(text)
+    tokens = [raw.lower() for raw in index.token_bytes] if folds else index.token_bytes
+    holds = np.array([needle in raw if needle else raw == b"" for raw in tokens])  # BOS alone stands for nothing
+    bare = needle.strip()
+    same = holds & np.array([raw == needle or (bare != b"" and raw.strip() == bare) for raw in tokens])
+    stored = index.array(f"reading.values.{field}")
+    exact = np.any(same[stored], axis=-1, keepdims=True)
+    best = np.where(exact, same[stored], holds[stored])
+    place = np.where(np.any(best, axis=-1), best.argmax(axis=-1), -1)
+    return InTokens(place=place, exact=exact[..., 0], any_token=bool(holds[:-1].any()))
+
+
+def in_triggers(index: MemoryIndex, text: str) -> InTriggers:
+    """In how many of each memory's stored contexts `text` occurs."""
+    needle, folds = needle_of(text)
+    contexts = index.contexts
+    begins = occurrences(contexts, needle, folds=folds)
+    last_begin = contexts.starts[1:] - len(needle) + 1  # where it must begin before, to end in the same context
+    first, reaching = contexts.starts[:-1], np.maximum(contexts.starts[:-1], contexts.last - len(needle) + 1)
+    ends, within, ending = (np.searchsorted(begins, places) for places in (last_begin, first, reaching))
+    return InTriggers(
+        n_triggers=(ends > within).reshape(contexts.shape).sum(axis=-1),
+        n_ending=(ends > ending).reshape(contexts.shape).sum(axis=-1),
+        n_stored=contexts.shape[-1],
+    )
+
+
+def needle_of(text: str) -> tuple[bytes, bool]:
+    r"""The bytes that are looked for, and whether capitals count as small letters: where the text itself has none.
+
+    >>> needle_of("self.x"), needle_of("Self"), needle_of(r"\n")
+    ((b'self.x', True), (b'Self', False), (b'\n', True))
+    """
+    needle = unprinted(text)
+    return needle, needle == needle.lower()
+
+
+def occurrences(contexts: Contexts, needle: bytes, *, folds: bool) -> Int[np.ndarray, " occurrence"]:
+    """Where `needle` begins in the row of all contexts, in order; also where it runs from one into the next."""
+    room = len(contexts.whole) - len(needle) + 1
+    if not needle or room < 1:
+        return np.zeros(0, dtype=np.int64)
+    hay = contexts.folded if folds else contexts.plain
+    rarest, *others = sorted(
+        range(len(needle)), key=lambda place: contexts.frequency[needle[place : place + 1].lower()[0]]
+    )
+    begins = np.flatnonzero(hay[rarest : rarest + room] == needle[rarest])
+    for place in others:
+        begins = begins[hay[begins + place] == needle[place]]
+    return begins
