@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
@@ -92,7 +92,7 @@ class MemoryIndex:
         """Tokens in the vocabulary."""
         return len(self.token_bytes) - 1
 
-    def spelled(self, token: int) -> str:
+    def spelled(self, token: SupportsIndex) -> str:
         """One token as it is printed."""
         return self.plain("vocabulary")[token]
 
@@ -135,7 +135,7 @@ class Contexts:
 
     whole: bytes
 
-    starts: Int[np.ndarray, " context+1"]
+    starts: Int[np.ndarray, " edge"]
     """Where each one begins; the last entry is the end of all."""
 
     last: Int[np.ndarray, " context"]
@@ -152,7 +152,7 @@ class Contexts:
         return np.frombuffer(self.whole.lower(), dtype=np.uint8)
 
     @cached_property
-    def frequency(self) -> Int[np.ndarray, " byte"]:
+    def frequency(self) -> Int[np.ndarray, " value"]:
         """How often each byte occurs in `folded`."""
         return np.bincount(self.folded, minlength=256)
 
