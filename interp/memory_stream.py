@@ -3,18 +3,21 @@
 An FFN layer is a sum of memories, FFN(x) = sum_i m_i v_i + b. The coefficient m_i = f(x . k_i) says how well the stream
 matches key i (it is `hook_post`, for swiglu with its gate). What the value v_i then writes: `interp.memory_values`.
 
-A corpus is streamed once, and of every prefix of it the t with the largest coefficient are kept per memory, exactly
-(`interp.topk`); beside them counts, a histogram, and sums in fp64. What is kept does not grow with the corpus, and two
-halves merged give what one pass gives. Only one layer's coefficients of one batch exist at a time.
+A corpus is streamed once. Kept per memory are the t prefixes with the largest coefficients and the t with the most
+negative ones, exactly (`interp.topk`); counts and a histogram of either sign; sums in fp64; and the coefficients at
+prefixes drawn by hash, the same for all memories (`interp.position_sample`). What is kept does not grow with the
+corpus, and parts of it merged give what one pass gives: all of it bit for bit in any order, but for the two sums, which
+are rounded, and bit for bit where parts are merged in one order.
 
 ReLU has a natural zero. GELU and swiglu have not: there "active" (m > 0) says only on which side the key was passed,
-and the share of prefixes above a tenth of the largest coefficient is the better firing rate. Negative coefficients of
-swiglu, which write -v_i, are not ranked.
+and the share of prefixes above a tenth of the largest coefficient is the better firing rate. A negative coefficient
+writes -m_i v_i, small for GELU (at least -0.17), of any size for swiglu.
+
+The pass itself is `interp.memory_pass`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,39 +25,49 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.topk import empty_top, merged_tops, updated_top
+from interp.coefficient_bins import N_BINS
+from interp.position_sample import PositionSample, empty_sample, merged_samples
+from interp.topk import empty_top, merged_tops
 from model.config import AttentionKind, FFNKind
 from model.errors import InputError, NotAdditiveError
-from model.sites import Tap
 
 if TYPE_CHECKING:
     from model.config import GPTConfig
-    from model.gpt import GPT
 
-N_BINS = 65
-"""Bins of the coefficient histogram: one for everything below 2^-10 (zero and negative too), then four to an octave."""
-
-_FIRST_BITS = (127 - 10) * 4  # exponent and two mantissa bits of 2^-10
+N_SAMPLED = 1024
+"""Prefixes at which all coefficients are kept unless told otherwise: 4 KB a memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoefficientStream:
-    """What is known of one layer's memories after some part of a corpus."""
+    """What is known of one layer's memories after some part of a corpus; on the CPU."""
 
     top: Int[Tensor, "memory trigger"]
     """Keys of `interp.topk`: the largest coefficients, and the corpus offset of each prefix's last token."""
 
+    bottom: Int[Tensor, "memory negative_trigger"]
+    """The same of the coefficients with their signs turned: the most negative ones first."""
+
     n_active: Int[Tensor, " memory"]
-    """Prefixes with a coefficient above zero."""
+    """Prefixes with a coefficient above zero (2^-128: what is smaller counts as zero)."""
+
+    n_negative: Int[Tensor, " memory"]
+    """Prefixes with a coefficient below zero, in the same sense."""
 
     histogram: Int[Tensor, "memory bin"]
-    """Prefixes per bin of `histogram_edges`."""
+    """Prefixes per bin of `interp.coefficient_bins.histogram_edges`; negative coefficients are in the first."""
+
+    negative_histogram: Int[Tensor, "memory bin"]
+    """The same of the coefficients with their signs turned."""
 
     total: Float[Tensor, " memory"]
     """Sum of the coefficients, fp64."""
 
     total_squares: Float[Tensor, " memory"]
     """Sum of their squares, fp64."""
+
+    sample: PositionSample
+    """Coefficients [memory, sample] at prefixes drawn by hash, named by the offset of their last token."""
 
     n_prefixes: int
     """Prefixes seen."""
@@ -76,85 +89,45 @@ def require_memories(config: GPTConfig) -> None:
         )
 
 
-def empty_stream(n_memories: int, n_triggers: int) -> CoefficientStream:
-    """A layer that has seen nothing yet."""
-    if n_triggers < 1:
-        raise InputError(f"n_triggers={n_triggers} keeps nothing; keep at least 1 trigger per memory.")
+def empty_stream(
+    n_memories: int, n_triggers: int, *, n_negative: int | None = None, n_sampled: int = N_SAMPLED, seed: int = 0
+) -> CoefficientStream:
+    """A layer that has seen nothing yet; `seed` draws the prefixes that are sampled.
+
+    `n_negative` most negative coefficients are kept, as many as the `n_triggers` largest unless told otherwise.
+    """
+    n_negative = n_triggers if n_negative is None else n_negative
+    if min(n_triggers, n_negative) < 1:
+        name, given = ("n_triggers", n_triggers) if n_triggers < 1 else ("n_negative", n_negative)
+        raise InputError(f"{name}={given} keeps nothing; keep at least 1 trigger per memory.")
     return CoefficientStream(
         top=empty_top(n_memories, n_triggers),
+        bottom=empty_top(n_memories, n_negative),
         n_active=torch.zeros(n_memories, dtype=torch.int64),
+        n_negative=torch.zeros(n_memories, dtype=torch.int64),
         histogram=torch.zeros(n_memories, N_BINS, dtype=torch.int64),
+        negative_histogram=torch.zeros(n_memories, N_BINS, dtype=torch.int64),
         total=torch.zeros(n_memories, dtype=torch.float64),
         total_squares=torch.zeros(n_memories, dtype=torch.float64),
+        sample=empty_sample((n_memories,), n_sampled, seed),
         n_prefixes=0,
     )
 
 
-def updated_stream(
-    stream: CoefficientStream, coefficients: Float[Tensor, "memory prefix"], ends: Int[Tensor, " prefix"]
-) -> CoefficientStream:
-    """The stream after more prefixes; `ends` are the corpus offsets of their last tokens."""
-    seen = CoefficientStream(
-        top=updated_top(stream.top, coefficients, ends),
-        n_active=(coefficients > 0).sum(dim=1).cpu(),
-        histogram=_binned(coefficients).cpu(),
-        total=coefficients.double().sum(dim=1).cpu(),
-        total_squares=coefficients.double().square().sum(dim=1).cpu(),
-        n_prefixes=len(ends),
-    )
-    return _summed(stream, seen, top=seen.top)
-
-
 def merged_streams(left: CoefficientStream, right: CoefficientStream) -> CoefficientStream:
     """The stream over both parts of a corpus; they must not overlap."""
-    return _summed(left, right, top=merged_tops(left.top, right.top))
-
-
-def stream_prefixes(
-    gpt: GPT,
-    tokens: Int[Tensor, "batch pos"],
-    ends: Int[Tensor, "batch pos"],
-    streams: Sequence[CoefficientStream],
-) -> tuple[CoefficientStream, ...]:
-    """Every layer's stream after one batch of corpus windows.
-
-    `ends[b, p]` is the corpus offset of the token at position p of row b; -1 where the prefix that ends there does
-    not count (BOS, padding on the right).
-    """
-    after = list(streams)
-    counted = (ends >= 0).flatten()
-    offsets = ends.flatten()[counted].to(gpt.device)
-    kept = counted.to(gpt.device)
-
-    def taking(layer: int) -> Callable[[Tensor, object], None]:
-        def take(coefficients: Tensor, hook: object) -> None:
-            del hook
-            by_memory = coefficients.flatten(0, 1)[kept].T.contiguous()
-            after[layer] = updated_stream(after[layer], by_memory, offsets)
-
-        return take
-
-    hooks = [(Tap.MLP_POST.at(layer), taking(layer)) for layer in range(gpt.config.n_layers)]
-    with torch.no_grad():
-        gpt.run_with_hooks(tokens.to(gpt.device), fwd_hooks=hooks, return_type=None)
-    return tuple(after)
-
-
-def histogram_edges() -> Float[Tensor, " edge"]:
-    """Lower edges of all bins but the first: 2^-10 times 1, 1.25, 1.5, 1.75, 2, 2.5 ... The last bin has no upper edge.
-
-    >>> [round(edge * 2**10, 2) for edge in histogram_edges()[:6].tolist()]
-    [1.0, 1.25, 1.5, 1.75, 2.0, 2.5]
-    """
-    return ((torch.arange(N_BINS - 1, dtype=torch.int32) + _FIRST_BITS) << 21).view(torch.float32)
-
-
-def share_above(histogram: Int[Tensor, "*axes bin"], thresholds: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
-    """Share of prefixes whose coefficient reaches the bin edge at or just below each threshold."""
-    first = torch.bucketize(thresholds, histogram_edges(), right=True)  # the bin that the threshold lies in
-    reached = torch.arange(N_BINS) >= first[..., None]
-    counts = histogram.double()
-    return ((counts * reached).sum(-1) / counts.sum(-1).clamp_min(1)).float()
+    return CoefficientStream(
+        top=merged_tops(left.top, right.top),
+        bottom=merged_tops(left.bottom, right.bottom),
+        n_active=left.n_active + right.n_active,
+        n_negative=left.n_negative + right.n_negative,
+        histogram=left.histogram + right.histogram,
+        negative_histogram=left.negative_histogram + right.negative_histogram,
+        total=left.total + right.total,
+        total_squares=left.total_squares + right.total_squares,
+        sample=merged_samples(left.sample, right.sample),
+        n_prefixes=left.n_prefixes + right.n_prefixes,
+    )
 
 
 def fitting_windows(config: GPTConfig, n_pos: int, most: int) -> int:
@@ -165,25 +138,3 @@ def fitting_windows(config: GPTConfig, n_pos: int, most: int) -> int:
 
 _COEFFICIENTS = 2**28
 """Largest number of fp32 numbers held at once."""
-
-
-def _binned(coefficients: Float[Tensor, "memory prefix"]) -> Int[Tensor, "memory bin"]:
-    """Counts per histogram bin: the bin is read off the float's exponent and first two mantissa bits."""
-    n_memories = coefficients.shape[0]
-    bits = (
-        coefficients.float().contiguous().view(torch.int32) >> 21
-    )  # negative floats give negative bits: the first bin
-    bins = (bits - _FIRST_BITS + 1).clamp(0, N_BINS - 1).long()
-    rows = torch.arange(n_memories, device=bins.device)[:, None] * N_BINS
-    return torch.bincount((bins + rows).flatten(), minlength=n_memories * N_BINS).view(n_memories, N_BINS)
-
-
-def _summed(left: CoefficientStream, right: CoefficientStream, *, top: Tensor) -> CoefficientStream:
-    return CoefficientStream(
-        top=top,
-        n_active=left.n_active + right.n_active,
-        histogram=left.histogram + right.histogram,
-        total=left.total + right.total,
-        total_squares=left.total_squares + right.total_squares,
-        n_prefixes=left.n_prefixes + right.n_prefixes,
-    )

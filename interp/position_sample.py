@@ -33,7 +33,7 @@ class PositionSample:
     offsets: Int[Tensor, " sample"]
 
     values: Float[Tensor, "*rows sample"]
-    """Fp32; NaN where a row has not been filled."""
+    """Fp32; NaN where a row has not been filled. One position's values lie side by side in memory."""
 
     capacity: int
     """Positions kept at most."""
@@ -92,12 +92,15 @@ def _smallest(
     offsets: Int[Tensor, " candidate"],
     values: Float[Tensor, "*rows candidate"],
 ) -> PositionSample:
+    if not len(order):
+        return sample
     all_order = torch.cat([sample.order, order])
     kept = all_order.argsort()[: sample.capacity]
+    by_position = torch.cat([sample.values.movedim(-1, 0), values.float().movedim(-1, 0)])
     return PositionSample(
         order=all_order[kept],
         offsets=torch.cat([sample.offsets, offsets])[kept],
-        values=torch.cat([sample.values, values.float()], dim=-1)[..., kept],
+        values=by_position.index_select(0, kept).movedim(0, -1),
         capacity=sample.capacity,
         seed=sample.seed,
     )

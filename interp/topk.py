@@ -19,6 +19,8 @@ from model.errors import InputError
 EMPTY = -(2**63)
 """The key of a place that nothing has filled yet; smaller than every other."""
 
+NOT_FINITE = "A value is not finite, so it has no rank; check that the checkpoint's loss is a number."
+
 _LOW = 2**32 - 1
 _MAGNITUDE = 2**31 - 1
 
@@ -56,7 +58,7 @@ def updated_top(
 ) -> Int[Tensor, "row k"]:
     """The top k after more candidates, in falling order; raises `InputError` where a value is not a number."""
     if not values.isfinite().all():
-        raise InputError("A value is not finite, so it has no rank; check that the checkpoint's loss is a number.")
+        raise InputError(NOT_FINITE)
     if positions.numel() and int(positions.max()) >= _LOW:
         raise InputError(f"Position {int(positions.max())} is beyond {_LOW - 1}, the last one a key can hold.")
     return merged_tops(top, sort_keys(values, positions))

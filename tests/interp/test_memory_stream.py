@@ -1,70 +1,131 @@
-"""Coefficients are streamed exactly and in bounded space."""
+"""Coefficients of both signs are streamed exactly and in bounded space, however the corpus is cut and ordered."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
+from interp.coefficient_bins import N_BINS, histogram_edges, share_above
+from interp.memory_pass import stream_prefixes, updated_stream
 from interp.memory_stream import (
-    N_BINS,
+    CoefficientStream,
     empty_stream,
     fitting_windows,
-    histogram_edges,
     merged_streams,
     require_memories,
-    share_above,
-    stream_prefixes,
-    updated_stream,
 )
+from interp.position_sample import hashed
 from interp.topk import positions_of, values_of
 from model.errors import InputError, NotAdditiveError
 
+EXACT = ("top", "bottom", "n_active", "n_negative", "histogram", "negative_histogram")
 
-def streamed(values: Tensor, *parts: slice):
-    """One stream per part of the prefixes."""
+
+def streamed(values: Tensor, *parts: slice | list[int], k: int = 4, n_sampled: int = 20) -> list[CoefficientStream]:
+    """One stream per part of the prefixes of `values` [memory, prefix]."""
     ends = torch.arange(values.shape[1])
-    return [updated_stream(empty_stream(len(values), 4), values[:, part], ends[part]) for part in parts]
+    empty = empty_stream(len(values), k, n_sampled=n_sampled, seed=5)
+    return [updated_stream(empty, values[:, part].T, ends[part]) for part in parts]
 
 
-def test_a_stream_in_pieces_equals_a_stream_in_one() -> None:
-    values = torch.randn(6, 300, generator=torch.Generator().manual_seed(0)).relu()
+def alike(one: CoefficientStream, other: CoefficientStream) -> None:
+    """Bit for bit, but for the rounding of the sums."""
+    for name in EXACT:
+        assert torch.equal(getattr(one, name), getattr(other, name)), name
+    assert one.n_prefixes == other.n_prefixes
+    assert torch.equal(one.sample.offsets, other.sample.offsets)
+    assert torch.equal(one.sample.values, other.sample.values)
+    torch.testing.assert_close(one.total, other.total, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(one.total_squares, other.total_squares, rtol=1e-13, atol=1e-13)
+
+
+def by_sorting(values: Tensor, ends: Tensor, k: int, sign: int) -> tuple[Tensor, Tensor]:
+    """The slow reference: sort everything, the larger first and the earlier of equals; [prefix, memory] in, k out."""
+    order = ends.argsort()
+    found = (sign * values[order]).sort(dim=0, descending=True, stable=True)
+    return sign * found.values[:k].T, ends[order][found.indices[:k]].T
+
+
+def kinds_of_values(generator: torch.Generator, n: int, n_memories: int) -> Tensor:
+    """Coefficients as models make them: of both signs, sparse, dead, tied, tiny, large; [prefix, memory]."""
+    values = torch.randn(n, n_memories, generator=generator)
+    values[:, 1] = values[:, 1].relu()
+    values[:, 2] = torch.nn.functional.gelu(4 * values[:, 2])  # many ties at the minimum, many at -0.0
+    values[:, 3] = 0.0
+    values[:, 4] = values[:, 4].mul(2).round()
+    values[:, 5] = -values[:, 5].abs() * 1e-6
+    values[:, 6] *= 1e4
+    return values
+
+
+@given(seed=st.integers(0, 10_000), k=st.integers(1, 30), cuts=st.lists(st.integers(1, 900), min_size=1, max_size=4))
+@settings(max_examples=25, deadline=None)
+def test_any_cut_and_order_gives_what_sorting_everything_gives(seed: int, k: int, cuts: list[int]) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    n = sum(cuts)
+    values, ends = kinds_of_values(generator, n, 7), torch.randperm(5000, generator=generator)[:n]
+    if seed % 2:
+        ends = ends.sort().values  # as a corpus is read
+    stream = empty_stream(7, k, n_negative=k + 1, n_sampled=50, seed=seed)
+    for part, where in zip(values.split(cuts), ends.split(cuts), strict=True):
+        stream = updated_stream(stream, part, where)
+    for keys, sign, most in ((stream.top, 1, k), (stream.bottom, -1, k + 1)):
+        coefficients, positions = by_sorting(values, ends, most, sign)
+        kept = min(most, n)
+        assert torch.equal(sign * values_of(keys)[:, :kept], coefficients)
+        assert torch.equal(positions_of(keys)[:, :kept], positions)
+        assert (positions_of(keys)[:, kept:] == -1).all()
+    assert torch.equal(stream.n_active, (values > 0).sum(0))
+    assert torch.equal(stream.n_negative, (values < 0).sum(0))
+    torch.testing.assert_close(stream.total, values.double().sum(0), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(stream.total_squares, values.double().square().sum(0), rtol=1e-12, atol=1e-12)
+    drawn = hashed(ends, seed).argsort()[:50]
+    assert torch.equal(stream.sample.offsets, ends[drawn])
+    assert torch.equal(stream.sample.values, values[drawn].T)
+
+
+def test_streams_in_pieces_merged_in_any_order_equal_a_stream_in_one() -> None:
+    values = kinds_of_values(torch.Generator().manual_seed(0), 300, 7).T
     (whole,) = streamed(values, slice(None))
-    left, right = streamed(values, slice(0, 130), slice(130, None))
-    for merged in (merged_streams(left, right), merged_streams(right, left)):
-        assert torch.equal(merged.top, whole.top)
-        assert torch.equal(merged.n_active, whole.n_active)
-        assert torch.equal(merged.histogram, whole.histogram)
-        assert merged.n_prefixes == whole.n_prefixes == 300
-        torch.testing.assert_close(merged.total, whole.total, rtol=1e-13, atol=0)
-        torch.testing.assert_close(merged.total_squares, whole.total_squares, rtol=1e-13, atol=0)
+    first, second, third = streamed(values, slice(0, 130), slice(130, 131), slice(131, None))
+    alike(merged_streams(merged_streams(first, second), third), whole)
+    alike(merged_streams(third, merged_streams(second, first)), whole)
 
 
-def test_counts_and_sums_are_those_of_the_whole_tensor() -> None:
+def test_sums_are_bit_for_bit_the_same_where_pieces_are_merged_in_the_same_order() -> None:
     values = torch.randn(6, 300, generator=torch.Generator().manual_seed(0))
-    (whole,) = streamed(values, slice(None))
-    assert torch.equal(whole.n_active, (values > 0).sum(1))
-    assert torch.equal(values_of(whole.top), values.topk(4, dim=1).values)
-    torch.testing.assert_close(whole.total, values.double().sum(1))
-    assert (whole.histogram.sum(1) == 300).all()
+    once, again = (merged_streams(*streamed(values, slice(0, 130), slice(130, None))) for _ in range(2))
+    assert torch.equal(once.total, again.total)
+    assert torch.equal(once.total_squares, again.total_squares)
 
 
 def test_what_is_kept_does_not_grow_with_the_corpus() -> None:
-    short, long = (streamed(torch.rand(5, n), slice(None))[0] for n in (10, 5000))
-    for name in ("top", "n_active", "histogram", "total", "total_squares"):
+    short, long = (streamed(torch.randn(5, n), slice(None))[0] for n in (30, 5000))
+    for name in (*EXACT, "total", "total_squares"):
         assert getattr(short, name).shape == getattr(long, name).shape
+    assert short.sample.values.shape == long.sample.values.shape
 
 
-def test_every_coefficient_lies_in_the_bin_between_its_edges() -> None:
+def test_every_coefficient_lies_in_the_bin_between_its_edges_on_its_own_side() -> None:
     edges = histogram_edges()
     assert len(edges) == N_BINS - 1
     below = torch.nextafter(edges, torch.zeros_like(edges))
     for bin_index, (edge, less) in enumerate(zip(edges, below, strict=True), start=1):
-        histogram = streamed(torch.stack([edge, less])[None], slice(None))[0].histogram[0]
-        assert histogram[bin_index] == 1  # the edge itself
-        assert histogram[bin_index - 1] == 1  # just below it
-    odd = torch.tensor([[0.0, -0.0, -5.0, 1e-30, 1e30]])
-    assert streamed(odd, slice(None))[0].histogram[0].nonzero().flatten().tolist() == [0, N_BINS - 1]
+        (stream,) = streamed(torch.stack([edge, less, -edge, -less])[None], slice(None))
+        for histogram in (stream.histogram[0], stream.negative_histogram[0]):
+            expected = torch.zeros(N_BINS, dtype=torch.int64)
+            expected[bin_index] += 1  # the edge itself
+            expected[bin_index - 1] += 1  # just below it
+            expected[0] += 2  # those of the other sign
+            assert torch.equal(histogram, expected)
+    odd = torch.tensor([[0.0, -0.0, -5.0, 1e-30, 1e30, -1e30]])
+    (stream,) = streamed(odd, slice(None))
+    assert stream.histogram[0].nonzero().flatten().tolist() == [0, N_BINS - 1]
+    assert stream.histogram.sum() == stream.negative_histogram.sum() == 6
+    assert (stream.n_active.tolist(), stream.n_negative.tolist()) == ([2], [2])
 
 
 def test_shares_above_a_threshold_start_at_the_edge_below_it() -> None:
@@ -81,16 +142,36 @@ def test_the_streams_of_a_model_hold_its_hook_post(make_gpt, tokens: Tensor, ffn
     ends = torch.arange(tokens.numel()).view(tokens.shape) + 500
     ends[:, 0] = -1  # BOS does not count
     ends[1, 7:] = -1  # nor does padding
-    empty = [empty_stream(gpt.config.ffn_width, 5) for _ in range(2)]
-    streams = stream_prefixes(gpt, tokens, ends, empty)
+    empty = [empty_stream(gpt.config.ffn_width, 5, n_sampled=9) for _ in range(2)]
+    half = len(tokens) // 2
+    batches = [(tokens[:half], ends[:half]), (tokens[half:], ends[half:])]
+    streams = stream_prefixes(gpt, batches, empty)
     _, cache = gpt.run_with_cache(tokens, lambda name: name.endswith("mlp.hook_post"))
+    counted_ends = ends[ends >= 0]
     for layer, stream in enumerate(streams):
         counted = cache["post", layer][ends >= 0]
         assert stream.n_prefixes == len(counted)
-        best = counted.sort(dim=0, descending=True, stable=True)
-        assert torch.equal(values_of(stream.top), best.values[:5].T)
-        assert torch.equal(positions_of(stream.top), ends[ends >= 0][best.indices[:5].T])
+        for keys, sign in ((stream.top, 1), (stream.bottom, -1)):
+            coefficients, positions = by_sorting(counted, counted_ends, 5, sign)
+            torch.testing.assert_close(sign * values_of(keys), coefficients, rtol=0, atol=1e-6)  # batches of two sizes
+            assert (positions_of(keys) == positions).float().mean() > 0.9
+        drawn = hashed(counted_ends, 0).argsort()[:9]
+        assert torch.equal(stream.sample.offsets, counted_ends[drawn])
+        torch.testing.assert_close(stream.sample.values, counted[drawn].T, rtol=0, atol=1e-6)
     assert all(each.n_prefixes == 0 for each in empty)  # nothing was changed in place
+    assert all((each.top == empty[0].top).all() and len(each.sample) == 0 for each in empty)
+
+
+def test_batches_given_one_by_one_or_together_are_the_same(make_gpt, tokens: Tensor) -> None:
+    gpt = make_gpt(ffn="gelu")
+    ends = torch.arange(tokens.numel()).view(tokens.shape)
+    batches = [(tokens[:1], ends[:1]), (tokens[1:], ends[1:])]
+    streams = [empty_stream(gpt.config.ffn_width, 3, n_sampled=7) for _ in range(2)]
+    together, one_by_one = stream_prefixes(gpt, batches, streams), tuple(streams)
+    for batch in batches:
+        one_by_one = stream_prefixes(gpt, [batch], one_by_one)
+    for one, other in zip(together, one_by_one, strict=True):
+        alike(one, other)
 
 
 def test_a_large_model_streams_fewer_windows_at_once(make_gpt) -> None:
@@ -110,10 +191,18 @@ def test_models_without_memories_or_prefixes_are_refused(make_gpt) -> None:
         require_memories(make_gpt(ffn="none").config)
     with pytest.raises(InputError, match="attention=bidirectional"):
         require_memories(make_gpt(attention="bidirectional").config)
+
+
+def test_a_stream_that_would_keep_nothing_is_refused() -> None:
     with pytest.raises(InputError, match="n_triggers=0 keeps nothing"):
         empty_stream(3, 0)
+    with pytest.raises(InputError, match="n_negative=0 keeps nothing"):
+        empty_stream(3, 2, n_negative=0)
 
 
-def test_a_coefficient_that_is_not_a_number_stops_the_stream() -> None:
-    with pytest.raises(InputError, match="not finite"):
-        updated_stream(empty_stream(1, 2), torch.tensor([[1.0, float("inf")]]), torch.tensor([0, 1]))
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf")])
+def test_a_coefficient_that_is_not_a_number_stops_the_stream(odd: float) -> None:
+    filled = updated_stream(empty_stream(1, 2), torch.randn(300, 1), torch.arange(300))
+    for stream in (empty_stream(1, 2), filled):
+        with pytest.raises(InputError, match="not finite"):
+            updated_stream(stream, torch.tensor([[1.0], [odd]]), torch.tensor([1000, 1001]))
