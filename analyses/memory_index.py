@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
-from jaxtyping import Bool, Int, UInt8
+from jaxtyping import Bool, Int
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from analyses.memory_contexts import Contexts, laid_out
 from analyses.result_files import RECORD, REMEDY, TENSORS, read_record, tensor_bytes
 from model.errors import CheckpointError, InputError
 from model.run_folders import existing_step, parse_run_spec
@@ -123,38 +124,7 @@ class MemoryIndex:
     @cached_property
     def contexts(self) -> Contexts:
         """The stored ends of triggers as text."""
-        return _contexts(self.array("reading.triggers.context"), self.token_bytes)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Contexts:
-    """The stored ends of all triggers as bytes in one row, memory by memory, strongest trigger first."""
-
-    shape: tuple[int, int, int]
-    """Layers, memories, and contexts stored for each."""
-
-    whole: bytes
-
-    starts: Int[np.ndarray, " edge"]
-    """Where each one begins; the last entry is the end of all."""
-
-    last: Int[np.ndarray, " context"]
-    """Where the last token of each one begins."""
-
-    @cached_property
-    def plain(self) -> UInt8[np.ndarray, " byte"]:
-        """The bytes as numbers."""
-        return np.frombuffer(self.whole, dtype=np.uint8)
-
-    @cached_property
-    def folded(self) -> UInt8[np.ndarray, " byte"]:
-        """The same with capital ASCII letters as small ones."""
-        return np.frombuffer(self.whole.lower(), dtype=np.uint8)
-
-    @cached_property
-    def frequency(self) -> Int[np.ndarray, " value"]:
-        """How often each byte occurs in `folded`."""
-        return np.bincount(self.folded, minlength=256)
+        return laid_out(self.array("reading.triggers.context"), self.token_bytes)
 
 
 def index_of(result: Result) -> MemoryIndex:
@@ -205,15 +175,3 @@ def _not_saved(run: Path, step: int, others: list[int]) -> str:
     made = f"Its memories are not saved yet; `cutaway run {STUDY} {run}@{step}` reads them once, and saves them."
     there = f" There are those of {run}@{others[-1]}." if others else ""
     return f"{run.name}@{step} cannot be searched. {made}{there}"
-
-
-def _contexts(tokens: Int[np.ndarray, "layer memory shown token"], token_bytes: tuple[bytes, ...]) -> Contexts:
-    ids = tokens.reshape(-1, tokens.shape[-1])
-    lengths = np.array([len(raw) for raw in token_bytes], dtype=np.int64)
-    starts = np.concatenate([[0], lengths[ids].sum(axis=1).cumsum()])
-    return Contexts(
-        shape=(tokens.shape[0], tokens.shape[1], tokens.shape[2]),
-        whole=b"".join(map(token_bytes.__getitem__, ids.ravel().tolist())),
-        starts=starts,
-        last=starts[1:] - lengths[ids[:, -1]],
-    )

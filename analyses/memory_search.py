@@ -93,6 +93,9 @@ class Match:
     told: Callable[[int, int], str]
     """Says of a memory that meets it how it does."""
 
+    note: str = ""
+    """What explains that nothing meets it."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Found:
@@ -136,7 +139,7 @@ def search(index: MemoryIndex, query: Query) -> Found:
         memory=memory[order],
         relevance=relevance[order],
         matches=matches,
-        notes=tuple(_notes(index, query)),
+        notes=tuple(match.note for match in matches if match.note),
     )
 
 
@@ -178,7 +181,7 @@ def concept_of(index: MemoryIndex, layer: int, memory: int) -> str | None:
 
 def pattern_of(index: MemoryIndex, layer: int, memory: int) -> TriggerPattern:
     """What most of a memory's triggers have in common."""
-    return tuple(TriggerPattern)[int(index.array("reading.evidence.kind")[layer, memory])]
+    return tuple(TriggerPattern)[int(index.array("reading.summary.evidence.kind")[layer, memory])]
 
 
 def address_of(text: str) -> tuple[int, int] | None:
@@ -244,7 +247,16 @@ def _of_tokens(index: MemoryIndex, field: str, verb: str, text: str) -> Match:
         place = int(found.place[layer, memory])
         return f'{verb} "{index.spelled(stored[layer, memory, place])}" (place {place + 1})'
 
-    return Match(relevance=found.relevance, meets=found.place >= 0, told=told)
+    note = "" if found.any_token else _no_token(index, text)
+    return Match(relevance=found.relevance, meets=found.place >= 0, told=told, note=note)
+
+
+def _no_token(index: MemoryIndex, text: str) -> str:
+    longest = max(map(len, index.token_bytes))
+    return (
+        f'No token of this vocabulary holds "{text}": the longest has {longest} byte{"s" * (longest != 1)}. '
+        "A text over several tokens is found in triggers only."
+    )
 
 
 def _of_triggers(index: MemoryIndex, text: str) -> Match:
@@ -260,7 +272,10 @@ def _of_triggers(index: MemoryIndex, text: str) -> Match:
 
 def _of_pattern(index: MemoryIndex, pattern: TriggerPattern) -> Match:
     place = list(TriggerPattern).index(pattern)
-    holds, kind = index.array("reading.evidence.holds")[..., place], index.array("reading.evidence.kind") == place
+    holds, kind = (
+        index.array("reading.summary.evidence.holds")[..., place],
+        index.array("reading.summary.evidence.kind") == place,
+    )
     return Match(relevance=kind.astype(np.float64), meets=holds | kind, told=lambda layer, memory: f"pattern {pattern}")
 
 
@@ -308,14 +323,3 @@ def _filter(meets: Bool[np.ndarray, "layer memory"], said: str) -> Match:
 
 def _meaningful(index: MemoryIndex) -> Bool[np.ndarray, "layer memory"]:
     return (index.array("reading.values.concept") >= 0) & (index.array("reading.values.concept_p") <= LEVEL)
-
-
-def _notes(index: MemoryIndex, query: Query) -> Iterator[str]:
-    """What explains that a token was not found."""
-    for text in (query.promotes, query.suppresses):
-        if text and not in_tokens(index, "promoted", text).any_token:
-            longest = max(map(len, index.token_bytes))
-            yield (
-                f'No token of this vocabulary holds "{text}": the longest has {longest} byte{"s" * (longest != 1)}. '
-                "A text over several tokens is found in triggers only."
-            )

@@ -1,8 +1,8 @@
 r"""Where a text occurs among the tokens and triggers of an index, without going through memories one by one.
 
 Of tokens, a text is looked for in each of the vocabulary once, and then in ids. Of triggers, it is looked for in all
-stored contexts at once, as bytes in one row: first its rarest byte, then the others around it, so that a text over
-several tokens costs no more than one within. A text may not run from one context into the next.
+stored contexts at once, as bytes in one row (`memory_contexts`), so that a text over several tokens costs no more than
+one within; it may not run from one context into the next.
 
 A text is read as tokens are printed (`\n`, `\\`, `\xNN`), and compared byte by byte. Without capital ASCII letters it
 is also found where the corpus has capitals.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from analyses.memory_index import Contexts, MemoryIndex
+from analyses.memory_index import MemoryIndex
 from model.token_bytes import unprinted
 
 
@@ -62,8 +62,9 @@ def in_tokens(index: MemoryIndex, field: str, text: str) -> InTokens:
     needle, folds = needle_of(text)
     tokens = [raw.lower() for raw in index.token_bytes] if folds else index.token_bytes
     holds = np.array([needle in raw if needle else raw == b"" for raw in tokens])  # BOS alone stands for nothing
-    bare = needle.strip()
-    same = holds & np.array([raw == needle or (bare != b"" and raw.strip() == bare) for raw in tokens])
+    same, bare = np.zeros_like(holds), needle.strip()
+    for token in np.flatnonzero(holds):
+        same[token] = tokens[token] == needle or (bare != b"" and tokens[token].strip() == bare)
     stored = index.array(f"reading.values.{field}")
     exact = np.any(same[stored], axis=-1, keepdims=True)
     best = np.where(exact, same[stored], holds[stored])
@@ -74,16 +75,9 @@ def in_tokens(index: MemoryIndex, field: str, text: str) -> InTokens:
 def in_triggers(index: MemoryIndex, text: str) -> InTriggers:
     """In how many of each memory's stored contexts `text` occurs."""
     needle, folds = needle_of(text)
-    contexts = index.contexts
-    begins = occurrences(contexts, needle, folds=folds)
-    last_begin = contexts.starts[1:] - len(needle) + 1  # where it must begin before, to end in the same context
-    first, reaching = contexts.starts[:-1], np.maximum(contexts.starts[:-1], contexts.last - len(needle) + 1)
-    ends, within, ending = (np.searchsorted(begins, places) for places in (last_begin, first, reaching))
-    return InTriggers(
-        n_triggers=(ends > within).reshape(contexts.shape).sum(axis=-1),
-        n_ending=(ends > ending).reshape(contexts.shape).sum(axis=-1),
-        n_stored=contexts.shape[-1],
-    )
+    shape = index.array("reading.triggers.context").shape[:3]
+    holding, ending = (hits.reshape(shape).sum(axis=-1) for hits in index.contexts.hits(needle, folds=folds))
+    return InTriggers(n_triggers=holding, n_ending=ending, n_stored=shape[-1])
 
 
 def needle_of(text: str) -> tuple[bytes, bool]:
@@ -94,18 +88,3 @@ def needle_of(text: str) -> tuple[bytes, bool]:
     """
     needle = unprinted(text)
     return needle, needle == needle.lower()
-
-
-def occurrences(contexts: Contexts, needle: bytes, *, folds: bool) -> Int[np.ndarray, " occurrence"]:
-    """Where `needle` begins in the row of all contexts, in order; also where it runs from one into the next."""
-    room = len(contexts.whole) - len(needle) + 1
-    if not needle or room < 1:
-        return np.zeros(0, dtype=np.int64)
-    hay = contexts.folded if folds else contexts.plain
-    rarest, *others = sorted(
-        range(len(needle)), key=lambda place: contexts.frequency[needle[place : place + 1].lower()[0]]
-    )
-    begins = np.flatnonzero(hay[rarest : rarest + room] == needle[rarest])
-    for place in others:
-        begins = begins[hay[begins + place] == needle[place]]
-    return begins

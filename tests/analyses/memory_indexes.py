@@ -39,8 +39,10 @@ def made_index(
         "reading.activity.firing_rate": np.full(shape, 0.1, dtype=np.float32),
         "reading.activity.largest": np.ones(shape, dtype=np.float32),
         "reading.activity.lowest": np.zeros(shape, dtype=np.float32),
-        "reading.evidence.kind": np.full(shape, list(TriggerPattern).index(TriggerPattern.NONE), dtype=np.int32),
-        "reading.evidence.holds": np.zeros((*shape, len(TriggerPattern)), dtype=bool),
+        "reading.summary.evidence.kind": np.full(
+            shape, list(TriggerPattern).index(TriggerPattern.NONE), dtype=np.int32
+        ),
+        "reading.summary.evidence.holds": np.zeros((*shape, len(TriggerPattern)), dtype=bool),
     }
     known = flat | {f"reading.{name.replace('__', '.')}": array for name, array in arrays.items()}
     vocabulary = [printable(raw) if raw else "<bos>" for raw in token_bytes]

@@ -179,7 +179,7 @@ def test_memories_are_found_by_state_pattern_and_concept() -> None:
     index = made_index(
         TOKENS, np.zeros((1, 3, 1, 2)), np.zeros((1, 3, 2)),
         activity__firing_rate=rates, activity__largest=rates, activity__lowest=lowest,
-        evidence__kind=kind, evidence__holds=holds,
+        summary__evidence__kind=kind, summary__evidence__holds=holds,
         values__concept=np.array([[0, 2, 2]]), values__concept_covered=np.array([[30, 5, 9]]),
         values__concept_p=np.array([[0.01, 0.6, 0.001]]),
     )  # fmt: skip
