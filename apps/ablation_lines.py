@@ -29,12 +29,13 @@ def dose_lines(curve: DoseResponse, width: int | None = None) -> list[str]:
             f"{gate:.0%}",
             _mean(curve.harm[place]),
             _ends(curve.harm[place]),
-            _signed(curve.bend[place]) if 0 < gate < 1 else "",
-            _ends(curve.bend[place]) if 0 < gate < 1 else "",
+            _signed(curve.bend[place]) if gate not in (0, 1) else "",
+            _ends(curve.bend[place]) if gate not in (0, 1) else "",
         ]
         for place, gate in enumerate(curve.gates)
     ]
-    title = f"How much of it is taken out (harm in {curve.unit}, n = {curve.harm.n} sequences, paired)"
+    what = "is taken out" if max(curve.gates) <= 1 else "there is"
+    title = f"How much of it {what} (harm in {curve.unit}, n = {curve.harm.n} sequences, paired)"
     lines = _aligned(["stays", "harm", "95% interval", "off a line", "95% interval"], rows)
     return [title, *_barred(lines, curve.harm.mean.tolist(), width), *_OFF_A_LINE]
 

@@ -15,6 +15,7 @@ import math
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -53,7 +54,7 @@ class MatchedSets:
 
 
 Assignment = tuple[tuple[tuple[int, ...], ...], ...]
-"""By layer, then by what is put in their place: which components, in order."""
+"""By group (a layer, or a part of one), then by what is put in their place: which components, in order."""
 
 
 def matched_head_sets(
@@ -65,31 +66,31 @@ def matched_head_sets(
     """
     claimed = _checked_heads(heads, n_layers, n_heads)
     layers = {layer: [[head for each, head in claimed if each == layer]] for layer, _ in claimed}
-    found, n_possible = matched_assignments(layers, n_heads, limit=limit, seed=seed)
+    found, n_possible = matched_assignments(layers, dict.fromkeys(layers, n_heads), limit=limit, seed=seed)
     sets = (zip(layers, each, strict=True) for each in found)
     return MatchedSets(tuple(tuple((layer, head) for layer, (at,) in each for head in at) for each in sets), n_possible)
 
 
 def matched_assignments(
-    claimed: Mapping[int, Sequence[Collection[int]]], n_components: int, *, limit: int, seed: int
+    claimed: Mapping[Any, Sequence[Collection[int]]], n_components: Mapping[Any, int], *, limit: int, seed: int
 ) -> tuple[tuple[Assignment, ...], int]:
     """Other ways to give components the roles that `claimed` gives, and how many there are: all, or `limit` drawn ones.
 
     Args:
-        claimed: by layer, the components of each role; no component has two.
-        n_components: how many each layer has.
+        claimed: by group, the components of each role; no component has two.
+        n_components: how many each group has.
         limit: at most so many; more are drawn at random, each as likely as any other, none twice.
         seed: draws them.
     """
     own = tuple(tuple(tuple(sorted(role)) for role in roles) for roles in claimed.values())
-    counts = [[len(role) for role in roles] for roles in own]
-    n_possible = math.prod(_n_ways(n_components, each) for each in counts) - 1
+    counts, sizes = [[len(role) for role in roles] for roles in own], [n_components[group] for group in claimed]
+    n_possible = math.prod(map(_n_ways, sizes, counts)) - 1
     if n_possible <= limit:
-        every = itertools.product(*(_ways(range(n_components), each) for each in counts))
+        every = itertools.product(*(_ways(range(n), each) for n, each in zip(sizes, counts, strict=True)))
         return tuple(each for each in every if each != own), n_possible
     chance, found = random.Random(seed), dict[Assignment, None]()
     while len(found) < limit:  # there are more than that, so this ends
-        drawn = tuple(_drawn(chance, n_components, each) for each in counts)
+        drawn = tuple(map(_drawn, itertools.repeat(chance), sizes, counts))
         if drawn != own:
             found[drawn] = None
     return tuple(found), n_possible

@@ -26,10 +26,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.ablation import Ablation, Frozen, ablation_of
-from interp.controls import control_p
 from interp.effect_parts import CONTROL_LEVEL, AblationEffect, Control, OutcomeEffect
 from interp.harm import Counted, Harms
-from interp.matched_places import matched_places
+from interp.matched_control import matched_control
+from interp.matched_places import Matching
 from interp.optimal import require_whole
 from interp.outcomes import LEAST_GAP, Outcome
 from interp.places import Intervention, Places
@@ -60,6 +60,7 @@ def ablate(
     seed: int = 0,
     period: int | None = None,
     n_controls: int = 100,
+    matching: Matching | str = Matching.ACTIVITY,
     until: float | None = None,
     counted: Counted | None = None,
 ) -> AblationEffect:
@@ -79,6 +80,8 @@ def ablate(
         seed: draws the sequences, the donors, the resamples and the control sets.
         period: of the repeated tokens; by default the one that decides for the run (`interp.periods`).
         n_controls: at most so many matched sets; 0 for none.
+        matching: what a matched set shares with the places beside layers, kinds and interventions; for memories by
+            default that they write about as much.
         until: measure only until it is known whether the harm on the metric lies above, below or within this bound, in
             the metric's unit (`interp.sequential`). Matched sets and step 0 are then tried on 64 sequences at most.
         counted: called as counted(done, total) while the matched sets are ablated.
@@ -96,6 +99,7 @@ def ablate(
         metric=metric,
         seed=seed,
         n_controls=n_controls,
+        matching=matching,
         before=before,
         until=until,
         counted=counted,
@@ -129,13 +133,14 @@ def effect_of(
     metric: str | Outcome,
     seed: int,
     n_controls: int,
+    matching: Matching | str = Matching.ACTIVITY,
     before: Bench | None = None,
     until: float | None = None,
     counted: Counted | None = None,
 ) -> AblationEffect:
     """The effect of one ablation on every outcome of the bench, with its control on `metric`.
 
-    `before` is the bench of step 0, on the same trials; `until` as for `ablate`.
+    `before` is the bench of step 0, on the same trials; `matching` and `until` as for `ablate`.
     """
     ablation, metric = ablation_of(places, bench.gpt.config), metric.name if isinstance(metric, Outcome) else metric
     _require_measurable(bench, ablation, metric)
@@ -148,7 +153,9 @@ def effect_of(
         ablation=ablation,
         metric=metric,
         outcomes=outcomes,
-        control=_control(bench, ablation, metric, n=beside, seed=seed, limit=n_controls, counted=counted),
+        control=matched_control(
+            bench, ablation, metric, matching=matching, n=beside, seed=seed, limit=n_controls, counted=counted
+        ),
         sources=tuple(source for trial in _measurable(bench, ablation) for source in _sources(trial, ablation)),
         notes=tuple(filter(None, (trial.why_not(ablation) for trial in bench.trials))),
         seed=seed,
@@ -296,43 +303,6 @@ def _until(bench: Bench, ablation: Ablation, metric: str, bound: float, seed: in
     return _Known(trial=trial, row=row, harms=whole, decision=decision)
 
 
-def _control(
-    bench: Bench,
-    ablation: Ablation,
-    metric: str,
-    *,
-    n: int | None,
-    seed: int,
-    limit: int,
-    counted: Counted | None,
-) -> Control:
-    """Ablate matched sets in the same way, and hold the set's harm against theirs on the first n sequences, or all."""
-    fitted = bool(ablation.takes(Intervention.OPTIMAL))
-    matched = matched_places(
-        ablation.places, bench.gpt.config, limit=min(limit, _FITTED) if fitted else limit, seed=seed
-    )
-    harm, own, p, n_tried, gains = torch.empty(0, dtype=torch.float64), None, None, None, False
-    if matched.sets:
-        trial, row = bench.trial_of(metric)
-        sets = [ablation, *(replace(ablation, places=places) for places in matched.sets)]
-        n_tried = min(n or len(trial.measured), len(trial.measured))
-        tried = bench.harms(trial, sets, counted, outcomes=[trial.outcomes[row]], rows=(0, n_tried))
-        means = tried.harm[:, :, 0].mean(0)
-        own, harm = float(means[0]), means[1:]
-        gains = own < 0
-        p = control_p(-own, -harm) if gains else control_p(own, harm)
-    return Control(
-        harm=harm,
-        shared=torch.tensor(matched.shared, dtype=torch.int64),
-        n_possible=matched.n_possible,
-        p=p,
-        note=matched.note,
-        n=n_tried,
-        own=own,
-        gains=gains,
-    )
-
-
 def _sources(trial: Trial, ablation: Ablation) -> Sequence[str]:
     """What an ablation's replacements are taken from on one trial, in words."""
     kinds = ablation.interventions
@@ -352,6 +322,3 @@ BESIDE = 64
 
 _REFERENCES = 64
 """Sequences that replacements are taken from, at most: more would make a longer measurement no surer."""
-
-_FITTED = 19
-"""Matched sets at most where each needs constants of its own: as many as a p of 0.05 takes."""

@@ -14,7 +14,8 @@ from analyses.claims.ground import Deltas, Ground, Values
 from analyses.claims.statement import ControlKind, Statement
 from interp.ablation import Ablation, Frozen, ablation_of
 from interp.harm import Counted
-from interp.matched_places import MatchedPlaces, matched_places
+from interp.matched_control import strata_for
+from interp.matched_places import MatchedPlaces, Matching, Strata, matched_places
 from interp.optimal import fit_optimal, require_whole
 from interp.outcomes import COPY_OUTCOMES, NEW_TOKEN, Measure, Outcome, get_outcome
 from interp.places import Intervention, Place, PlaceKind, print_places
@@ -152,14 +153,19 @@ class Ablating:
         )
 
     def matched(self, limit: int) -> MatchedPlaces:
-        """Other sets of the same shape; nothing runs."""
-        return matched_places(self.ablation.places, self.ground.lab.config, limit=limit, seed=self.stated.seed)
+        """Other sets of the same shape; for memories the model runs once, to tell which write about as much."""
+        config, seed = self.ground.lab.config, self.stated.seed
+        return matched_places(self.ablation.places, config, limit=limit, seed=seed, strata=self._strata)
 
     def others(self, matched: MatchedPlaces, stop: int, counted: Counted | None) -> Float[Tensor, " set"]:
         """The mean harm of every matched set on the first sequences."""
         ablations = [replace(self.ablation, places=each) for each in matched.sets]
         bench = Bench.of(self.ground.lab, (self._trial,), [self.ablation], seed=self.stated.seed)
         return bench.harms(self._trial, ablations, counted, rows=(0, stop)).harm[:, :, 0].mean(0)
+
+    @cached_property
+    def _strata(self) -> Strata | None:
+        return strata_for(self.ground.lab.gpt, self._trial, self.ablation, Matching.ACTIVITY)
 
     @cached_property
     def _trial(self) -> Trial:

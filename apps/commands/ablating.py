@@ -31,13 +31,13 @@ def ablate(
         typer.Argument(
             metavar="PLACES",
             help="Such as L1H1,L1H3:mean or L0.ffn:zero; after the colon zero, mean, mean@pos, mean@seq, resample, "
-            "counterfactual or optimal.",
+            "counterfactual or optimal; or times=2, set=2.5 (memories), swap (two or more of a layer).",
         ),
     ],
     *,
     metric: Metric = "copy_loss",
     gate: Annotated[float, typer.Option("--gate", help="The share of what was there that stays, 0 to 1.")] = 0.0,
-    dose: Annotated[bool, typer.Option("--dose", help="Also take out a quarter, a half, three quarters.")] = False,
+    dose: Annotated[bool, typer.Option("--dose", help="Also a quarter, a half, three quarters of it.")] = False,
     positions: Annotated[
         str | None, typer.Option("--positions", metavar="10-20,30", help="Replace there only; BOS is position 0.")
     ] = None,
@@ -61,6 +61,9 @@ def ablate(
         int | None, typer.Option("--period", help="Of the repeated tokens; the run's own if left out.")
     ] = None,
     controls: Annotated[int, typer.Option("--controls", min=0, help="Matched sets, at most.")] = 100,
+    match: Annotated[
+        str, typer.Option("--match", help="activity: memories against others that write about as much; layer: any.")
+    ] = "activity",
     seed: Seed = 0,
     device: Device = "auto",
     as_json: Json = False,
@@ -68,11 +71,13 @@ def ablate(
     """Remove heads, memories or whole sublayers together, and say what it costs, with an interval and a control."""
     from interp.ablation import Frozen, ablation_of
     from interp.effects import benches_for, effect_of
+    from interp.matched_places import Matching
     from interp.outcomes import get_outcome
     from interp.places import parse_places
     from interp.token_harms import require_parts
     from model.errors import InputError
     from model.lab import open_run
+    from model.settings import as_enum
 
     if dose and (gate or until_decided):
         other = "--gate" if gate else "--until-decided"
@@ -80,6 +85,7 @@ def ablate(
     parse_places(places)  # and the other arguments that need no model: before a checkpoint is opened
     where = None if positions is None else parse_positions(positions)
     get_outcome(metric, period=2)
+    matching = as_enum(Matching, match, "match")
     with bar("ablate") as shown:
         lab = open_run(subject, device)
         frozen = Frozen.PATTERNS if freeze_patterns else Frozen.NOTHING
@@ -95,6 +101,7 @@ def ablate(
             metric=metric,
             seed=seed,
             n_controls=controls,
+            matching=matching,
             before=before,
             until=until,
             counted=shown.on_progress,

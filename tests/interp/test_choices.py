@@ -40,8 +40,8 @@ from analyses.claims.bounds import Standing as Comes
 from analyses.claims.statement import ControlKind, Statement
 from analyses.claims.verdicts import Beside, Checkpoint
 from analyses.claims.verdicts import Verdict as Outcome
-from analyses.ffn_result import Config as FFNConfig
-from analyses.ffn_result import Split
+from analyses.ffn_config import Config as FFNConfig
+from analyses.ffn_config import Split
 from analyses.head_importance_result import Ratio
 from analyses.views.embed import embed, page
 from analyses.views.sources import View, sources
@@ -57,11 +57,13 @@ from interp.composition_algebra import Kind as Reads
 from interp.composition_algebra import Over, Plan, layers_of, readers_of, scores_between, writers_of
 from interp.composition_plan import planned
 from interp.detector import ErrorMeasure, HeadPattern, detect_heads, match_heads, overlap, similarity, wanted_pattern
-from interp.effects import AblationEffect, ablate
+from interp.effects import AblationEffect, ablate, benches_for, effect_of
 from interp.folding import folded_heads
 from interp.intervention_kinds import parse_stated, print_stated, require_amount
 from interp.live import Basis, LiveText, attention_in, coefficients, live_tokens, look
 from interp.live_memories import writing_memories
+from interp.matched_control import matched_control, strata_for
+from interp.matched_places import Matching
 from interp.measures import Measure
 from interp.measures import read as read_measure
 from interp.metrics import logit_difference
@@ -260,6 +262,14 @@ def supplies() -> Supplies:
     )
 
 
+def ablated_of(lab: Lab) -> Any:
+    return ablation_of("L1H2:zero", lab.config)
+
+
+def bench_of(lab: Lab) -> Any:
+    return benches_for(lab, ablation_of("L1H2", lab.config), metric="copy_loss", n_sequences=4)[0]
+
+
 def logits_under(given: Any) -> Tensor:
     with ablated(gpt(), "L0H3", None, given, supplies=supplies(), tokens=TOKENS), torch.no_grad():
         return gpt()(TOKENS)
@@ -385,6 +395,24 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Intervention,
         lambda given, lab: ablate(lab, "L1H2", intervention=given, n_sequences=12, n_controls=0).harm,
     ),
+    "interp.effects.effect_of": (
+        Matching,
+        lambda given, lab: (
+            effect_of(bench_of(lab), "L1H2", metric="copy_loss", seed=0, n_controls=2, matching=given).control.harm
+        ),
+    ),
+    "interp.matched_control.matched_control": (
+        Matching,
+        lambda given, lab: (
+            matched_control(
+                bench_of(lab), ablated_of(lab), "copy_loss", matching=given, n=4, seed=0, limit=2, counted=None
+            ).harm
+        ),
+    ),
+    "interp.matched_control.strata_for": (
+        Matching,
+        lambda given, lab: strata_for(lab.gpt, bench_of(lab).trials[0], ablated_of(lab), given),
+    ),
     "interp.measures.read": (Measure, lambda given, _: measured_as(given)),
     "interp.outcomes.Outcome.measure": (Measure, lambda given, _: repr(outcome_of(given).measure)),
     "interp.live.look": (LiveText, lambda given, lab: look(lab, given, prompt(lab)).source),
@@ -482,7 +510,7 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     ),
     "analyses.claims.verdicts.Verdict.expected": (Comes, lambda given, _: repr(came(expected=given))),
     "analyses.claims.verdicts.Verdict.standing": (Comes, lambda given, _: repr(came(standing=given))),
-    "analyses.ffn_result.Config.split": (Split, lambda given, _: repr(FFNConfig(split=given))),
+    "analyses.ffn_config.Config.split": (Split, lambda given, _: repr(FFNConfig(split=given))),
     "analyses.gradient_initialization.Initialization.profile": (
         Norm,
         lambda given, _: initialization().profile(given, 2).w_out,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from apps.ablation_lines import dose_lines
 from interp.ablation import ablated, ablation_of
 from interp.dose import DoseResponse, dose_response
 from interp.effects import benches_for, effect_of
@@ -64,7 +65,24 @@ def test_gate_0_is_always_among_the_gates_and_none_comes_twice(bench: Bench) -> 
     assert dose_response(bench, "L1H2:zero", metric="copy_loss", gates=(0.5,)).gates == (0.5, 0.0)
     with pytest.raises(InputError, match="name one twice"):
         dose_response(bench, "L1H2:zero", metric="copy_loss", gates=(0.5, 0.5))
-    with pytest.raises(InputError, match="gate=1.5 is no share"):
-        dose_response(bench, "L1H2:zero", metric="copy_loss", gates=(1.5,))
+    with pytest.raises(InputError, match="gate=1.5 is more than all of it, which means something beside zeros only"):
+        dose_response(bench, "L1H2:mean", metric="copy_loss", gates=(1.5,))
     with pytest.raises(InputError, match="no counterfactual on held-out text"):
         dose_response(bench, "L1H2:counterfactual", metric="text_loss")
+
+
+def test_what_is_multiplied_has_a_curve_from_nothing_through_all_of_it_to_more(lab: Lab, bench: Bench) -> None:
+    """Twice a sure induction head costs nothing; half of it and none of it cost what they do under zeros."""
+    curve = dose_response(bench, "L1H2:times=2", metric="copy_loss")
+    assert (str(curve.ablation), curve.gates) == ("L1H2:zero", (2.0, 1.5, 1.0, 0.75, 0.5, 0.25, 0.0))
+    plain = dose_response(bench, "L1H2:zero", metric="copy_loss")
+    torch.testing.assert_close(curve.harm.mean[2:], plain.harm.mean)
+    twice = effect_of(bench, "L1H2:times=2", metric="copy_loss", seed=0, n_controls=0)
+    assert curve.harm[0].mean == pytest.approx(twice.harm.mean)
+    assert curve.bend[0].mean == pytest.approx(twice.harm.mean + plain.harm[-1].mean)
+    assert dose_response(bench, "L1H2:zero", metric="copy_loss", gates=(2.0,)).harm[0].mean == curve.harm[0].mean
+    opposite = dose_response(bench, "L1H2:times=-1", metric="copy_loss")
+    assert (str(opposite.ablation), opposite.gates[0]) == ("L1H2:times=-1", 1.0)
+    lines = dose_lines(curve, 100)
+    assert lines[0].startswith("How much of it there is")
+    assert lines[2].startswith("200%")

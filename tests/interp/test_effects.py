@@ -173,7 +173,7 @@ def test_memories_are_matched_with_memories():
     ("text", "why"),
     [
         ("L1.attn:zero", "a whole sublayer has no equal"),
-        ("L1H1:zero,L1M3:zero", "heads and memories has no match"),
+        ("L1H1:zero,L1.ffn:zero", "a whole sublayer has no equal"),
         ("L1H0,L1H1,L1H2,L1H3:zero", "no other set has as many heads in each layer"),
     ],
 )
@@ -241,7 +241,7 @@ def test_a_share_above_the_whole_is_said_in_words_and_zero_has_no_sign():
 def test_a_control_is_said_with_its_p_and_the_smallest_it_allows():
     assert control_phrase(control(0.1, 0.2, 0.3, p=0.25)) == (
         "all 3 other sets cost 0.20 nats (median) and at most 0.30 "
-        "(p = 0.25, the share of sets that cost at least as much, this one counted; 3 allow no p below 0.25, too few "
+        "(p <= 0.25, the share of sets that cost at least as much, this one counted; 3 allow no p below 0.25, too few "
         "to decide at 0.05)"
     )
     many = control(*[0.1] * 24, p=0.04)
@@ -270,14 +270,14 @@ def test_whether_a_set_exceeds_all_others_is_told_for_few_sets_as_well():
 
 def test_sets_that_share_a_component_are_told_from_those_that_share_none():
     mixed = replace(control(0.1, 0.2, 3.0, p=0.25), shared=torch.tensor([0, 0, 1]))
-    assert "at most 3.00, the 2 sets that contain none of these heads at most 0.20 (p = 0.25" in control_phrase(mixed)
+    assert "at most 3.00, the 2 sets that contain none of these heads at most 0.20 (p <= 0.25" in control_phrase(mixed)
 
 
 def test_every_number_is_said_with_its_n_seed_and_checkpoint(induction: AblationEffect):
     first, *rest = effect_sentences(induction)
     assert first.startswith("With L1H2:mean ablated, the loss on the second copy of random tokens rises by")
     assert first.endswith(
-        f"(planted@8, n = 16 sequences, seed 0, 95% intervals, p = {induction.effect.p:.2g} by sign flips)."
+        f"(planted@8, n = 16 sequences, seed 0, 95% intervals, p <= {induction.effect.p:.2g} by sign flips)."
     )
     assert any(line.startswith("Control: all 3 other sets") for line in rest)
     assert rest[-1] == (
