@@ -98,6 +98,19 @@ def trend(found: Found) -> ConfidenceTrend:
     return confidence_trend(*parts, n_permutations=999, seed=found.memories.config.seed)
 
 
+def surest(found: Found, n: int = 100) -> tuple[list[int], int]:
+    """Of the living values that are surest of their top token: how many are in each layer, and how many agree at all.
+
+    A value agrees at all where any trigger that is kept of its key is followed by its top token.
+    """
+    promoted, _, alive = _living(found)
+    confidence = found.memories.reading.values.confidence.masked_fill(~alive, -1.0).flatten()
+    chosen = confidence.argsort(descending=True, stable=True)[: min(n, int(alive.sum()))]
+    next_tokens = found.memories.reading.triggers.next_token.flatten(0, 1)[chosen]
+    agreeing = (next_tokens == promoted.flatten()[chosen][:, None]).any(1)
+    return torch.bincount(chosen // alive.shape[1], minlength=len(alive)).tolist(), int(agreeing.sum())
+
+
 def third_ratio_of(found: Found, side: Side) -> Measurement:
     """Agreement of the last third of the layers over the first; with an interval for the trained ones alone."""
     if side.summary is found.memories.reading.summary:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.memory_bars import TARGETS, Row
-from bench.memory_found import found_of
+from bench.memory_found import Found, found_of, surest
 from bench.memory_measures import Measurement
 from bench.timing import write_results
 
@@ -43,6 +43,16 @@ def layer_table(rows: Sequence[Row]) -> str:
     n = max(len(layers) for _, layers in shown)
     head = [f"| by layer | {' | '.join(f'L{layer}' for layer in range(n))} |", f"|---|{'---|' * n}"]
     return "\n".join(head + [f"| {target.claim} | {' | '.join(map(_number, layers))} |" for target, layers in shown])
+
+
+def _surest(found: Found) -> str:
+    by_layer, n_agreeing = surest(found)
+    where = ", ".join(f"L{layer} {n}" for layer, n in enumerate(by_layer))
+    kept = found.memories.config.n_triggers
+    return (
+        f"The {sum(by_layer)} values that are surest of their top token, by layer: {where}. "
+        f"In {n_agreeing} it follows one of the key's {kept} triggers."
+    )
 
 
 def plain(row: Row) -> dict[str, Any]:
@@ -82,7 +92,7 @@ def main() -> None:
         found = found_of(run)
         rows = [target.row(found) for target in TARGETS]
         at = f"{run}@{found.step}"
-        print(f"{at}\n\n{table(rows)}\n\n{layer_table(rows)}\n")
+        print(f"{at}\n\n{table(rows)}\n\n{layer_table(rows)}\n\n{_surest(found)}\n")
         written[at] = [plain(row) for row in rows]
     print(f"Written to {write_results('memory_targets', written)}.")
 
