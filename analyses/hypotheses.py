@@ -34,7 +34,7 @@ from analyses.registry import Progress
 from analyses.results import from_here
 from analyses.versions import versions
 from model.checkpoint import checkpoint_steps
-from model.errors import CheckpointError, InputError, UnknownNameError
+from model.errors import CheckpointError, Faults, InputError, UnknownNameError
 from model.lab import Lab, open_run, parse_run_spec
 from model.settings import to_plain
 
@@ -98,8 +98,11 @@ def verdicts_of_run(
     steps = steps_of(claims, run, step)
     path, _ = parse_run_spec(run)
     last = open_run(f"{path}@{max(steps)}", device)
+    faults = Faults()
     for together in dict.fromkeys(steps.values()):
-        check(together, last)
+        with faults.noted():
+            check(together, last)
+    faults.raise_any()
     return _tested(path, steps, device, progress, save=save)
 
 
@@ -173,6 +176,7 @@ def _subjects(claims: Sequence[Claim], lab: Lab, *, excuse: bool) -> list[Subjec
     """Who each claim is about, all found before anything is ablated."""
     grounds: dict[tuple[int, int, int | None], Ground] = {}
     subjects: list[Subject | Unfit] = []
+    faults = Faults()
     for claim in claims:
         stated = claim.stated
         key = stated.sequences, stated.seed, stated.period
@@ -181,8 +185,9 @@ def _subjects(claims: Sequence[Claim], lab: Lab, *, excuse: bool) -> list[Subjec
             subjects.append(subject_of(claim, ground))
         except InputError as refusal:
             if not excuse:
-                raise
+                faults.found.append(refusal)
             subjects.append(Unfit(reason=str(refusal)))
+    faults.raise_any()
     return subjects
 
 

@@ -6,7 +6,8 @@ the command prints it without a traceback. Programming mistakes stay ordinary ex
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -49,6 +50,41 @@ class NotAdditiveError(CutawayError, ValueError):
 
 class TrainingError(CutawayError, RuntimeError):
     """Training had to stop; what was saved before is intact."""
+
+
+class Faults:
+    """Errors of checks that do not depend on each other, gathered so that one try names them all.
+
+    >>> faults = Faults()
+    >>> for name in ("gate", "seed"):
+    ...     with faults.noted():
+    ...         raise ConfigError(f"{name} is wrong.")
+    >>> faults.raise_any()
+    Traceback (most recent call last):
+        ...
+    model.errors.ConfigError: gate is wrong.
+    seed is wrong.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[CutawayError] = []
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Keep the first error inside for later."""
+        try:
+            yield
+        except CutawayError as error:
+            self.found.append(error)
+
+    def raise_any(self) -> None:
+        """Raise what was found: one error as it is; several as one, a line each, none twice."""
+        lines = list(dict.fromkeys(str(error) for error in self.found))
+        if len(lines) == 1:
+            raise self.found[0] from None
+        if lines:
+            is_config = all(isinstance(error, ConfigError) for error in self.found)
+            raise (ConfigError if is_config else InputError)("\n".join(lines)) from None
 
 
 def closest(name: str, options: Iterable[str], *, n: int = 3) -> str:

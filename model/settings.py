@@ -19,7 +19,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeVar
 
-from model.errors import ConfigError, closest
+from model.errors import ConfigError, Faults, closest
 
 C = TypeVar("C")
 
@@ -38,10 +38,18 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(cls: type[C], mapping: Mapping[str, Any], where: str = "") -> C:
-    """Build `cls` from a mapping; unknown keys and wrong types are `ConfigError`s that name the place."""
-    _check_keys(cls, mapping, where)
-    hints, prefix = _hints(cls), f"{where}." if where else ""
-    values = {key: _coerce(hints[key], value, prefix + key) for key, value in mapping.items()}
+    """Build `cls` from a mapping; unknown keys and wrong types are `ConfigError`s that name the place.
+
+    All of them are named at once, a line each.
+    """
+    faults, hints, prefix = Faults(), _hints(cls), f"{where}." if where else ""
+    _note_keys(cls, mapping, where, faults)
+    values: dict[str, Any] = {}
+    for key, value in mapping.items():
+        if key in hints:
+            with faults.noted():
+                values[key] = _coerce(hints[key], value, prefix + key)
+    faults.raise_any()
     return cls(**values)
 
 
@@ -65,7 +73,9 @@ def strict_keywords(cls: type[C]) -> type[C]:
 
     @functools.wraps(construct)
     def __init__(self: Any, **values: Any) -> None:
-        _check_keys(cls, values, "")
+        faults = Faults()
+        _note_keys(cls, values, "", faults)
+        faults.raise_any()
         construct(self, **values)
 
     cls.__init__ = __init__  # type: ignore[method-assign]
@@ -78,15 +88,15 @@ def config_hash(config: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _check_keys(cls: type, mapping: Mapping[str, Any], where: str) -> None:
-    """Every key is one of the config's, and none that it needs is missing."""
+def _note_keys(cls: type, mapping: Mapping[str, Any], where: str, faults: Faults) -> None:
+    """Note each key that is none of the config's, and those that it needs and that are missing."""
     hints, prefix = _hints(cls), f"{where}." if where else ""
     for key in mapping:
         if key not in hints:
-            raise ConfigError(_unknown_key(prefix + key, key, hints, prefix))
+            faults.found.append(ConfigError(_unknown_key(prefix + key, key, hints, prefix)))
     missing = [f.name for f in fields(cls) if f.init and _required(f) and f.name not in mapping]
     if missing:
-        raise ConfigError(f"{where or cls.__name__} lacks {', '.join(missing)}; give a value for each.")
+        faults.found.append(ConfigError(f"{where or cls.__name__} lacks {', '.join(missing)}; give a value for each."))
 
 
 @cache

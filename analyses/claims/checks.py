@@ -7,6 +7,7 @@ checked after discovery and before any ablation (`measuring.subject_of`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from analyses.claims.ablating import Ablating, text_counterpart
 from analyses.claims.bounds import Bound, Quantity
@@ -21,29 +22,34 @@ from interp.sequential import look_sizes
 from interp.stats import holm, smallest_sign_flip_p
 from model.checkpoint import checkpoint_steps
 from model.config import GPTConfig
-from model.errors import InputError
+from model.errors import Faults, InputError
 from model.lab import Lab
 
 
 def check(claims: Sequence[Claim], lab: Lab) -> None:
-    """Refuse claims that cannot be tested on this run, by one sentence that names file and claim.
+    """Refuse claims that cannot be tested on this run: every fault in a sentence that names file and claim.
 
     Raises:
-        InputError: a head, layer or metric that does not exist; a bound that cannot be met; a control that is not
-            there, or cannot reach alpha; a path in a model without edges; positions beyond the sequences.
+        InputError: heads, layers or metrics that do not exist; bounds that cannot be met; controls that are not there,
+            or cannot reach alpha; paths in a model without edges; positions beyond the sequences.
     """
-    smallest = []
-    for claim in claims:
-        with claim.named():
-            ground = Ground.of(lab, claim.stated)
-            _require_bound(claim.stated, claim.bound)
-            if claim.stated.is_path:
-                _check_path(claim.stated, lab.config)
-            else:
-                _check_ablation(claim.stated, ground)
-            _require_control(claim.stated, lab)
-            smallest.append(_smallest_p(claim.stated, ground))
-    _require_reach(claims, smallest)
+    faults, smallest = Faults(), dict[int, float]()
+    for number, claim in enumerate(claims):
+        stated = claim.stated
+        with faults.noted(), claim.named():
+            ground = Ground.of(lab, stated)
+            for each in (
+                partial(_require_bound, stated, claim.bound),
+                partial(_check_path, stated, lab.config)
+                if stated.is_path
+                else partial(_check_ablation, stated, ground),
+                partial(_require_control, stated, lab),
+            ):
+                with faults.noted(), claim.named():
+                    each()
+            smallest[number] = _smallest_p(stated, ground)
+    _note_reach([claims[number] for number in smallest], [*smallest.values()], faults)
+    faults.raise_any()
 
 
 def _require_bound(stated: Statement, bound: Bound) -> None:
@@ -128,11 +134,11 @@ def _smallest_p(stated: Statement, ground: Ground) -> float:
     return min(smallest_sign_flip_p(size) * n / more for size, more in zip(sizes, added, strict=True))
 
 
-def _require_reach(claims: Sequence[Claim], smallest: Sequence[float]) -> None:
+def _note_reach(claims: Sequence[Claim], smallest: Sequence[float], faults: Faults) -> None:
     """Even if every claim got the smallest p that it can, each must stay below its alpha after Holm's correction."""
     for claim, p, alone in zip(claims, holm(smallest).tolist() if claims else [], smallest, strict=True):
         if p > claim.stated.alpha:
-            with claim.named():
+            with faults.noted(), claim.named():
                 together = "" if p == alone else f", {p:.3g} among {len(claims)} claims tested together"
                 raise InputError(
                     f"alpha={claim.stated.alpha:g} cannot be reached: {claim.stated.sequences} sequences (or what "

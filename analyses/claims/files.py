@@ -11,7 +11,7 @@ from typing import Any
 
 from analyses.claims.bounds import Bound
 from analyses.claims.statement import Statement
-from model.errors import CutawayError, InputError, UnknownNameError, closest
+from model.errors import CutawayError, Faults, InputError, UnknownNameError, closest
 from model.files import read_bytes, sha256_of
 from model.settings import from_plain
 
@@ -48,40 +48,51 @@ def load_claims(paths: Sequence[str | Path]) -> tuple[Claim, ...]:
     """The claims of TOML files, and of the `*.toml` in folders, in order.
 
     Raises:
-        InputError: a file that is no claims file, or a claim that cannot be tested; names both.
+        InputError: files that are no claims files, and claims that cannot be tested: all of them, a line each, which
+            names file and claim.
         UnknownNameError: no such file, or a folder without any.
     """
-    claims = [claim for path in paths for file in _files(Path(path)) for claim in read_claims(file)]
+    faults = Faults()
+    claims: list[Claim] = []
+    for path in paths:
+        files: list[Path] = []
+        with faults.noted():
+            files = _files(Path(path))
+        for file in files:
+            with faults.noted():
+                claims += read_claims(file)
     seen: dict[str, Path] = {}
     for claim in claims:
         if claim.name in seen:
-            raise InputError(
-                f'two claims are called "{claim.name}", in {seen[claim.name]} and {claim.file}; rename one.'
-            )
+            said = f'two claims are called "{claim.name}", in {seen[claim.name]} and {claim.file}; rename one.'
+            faults.found.append(InputError(said))
         seen[claim.name] = claim.file
+    faults.raise_any()
     return tuple(claims)
 
 
 def read_claims(file: Path) -> tuple[Claim, ...]:
-    """The claims of one file."""
+    """The claims of one file; what is wrong with each of them is said together."""
     content = read_bytes(file, InputError)
     try:
         tables = tomllib.loads(content.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{file} is no TOML file: {error}.") from None
+    faults = Faults()
     for key in tables:
         if key != TABLE:
-            raise InputError(
-                f'{file} has "{key}", and claims files hold [[{TABLE}]] tables only.{closest(key, [TABLE])}'
-            )
+            said = f'{file} has "{key}", and claims files hold [[{TABLE}]] tables only.{closest(key, [TABLE])}'
+            faults.found.append(InputError(said))
     found = tables.get(TABLE)
     if not isinstance(found, list) or not found or not all(isinstance(each, dict) for each in found):
+        faults.raise_any()
         raise InputError(f"{file} holds no claim; write one as a [[{TABLE}]] table.")
-    digest = sha256_of(content)
-    return tuple(
-        Claim(stated=_statement(each, file, number), file=file, file_sha256=digest)
-        for number, each in enumerate(found, start=1)
-    )
+    digest, claims = sha256_of(content), []
+    for number, each in enumerate(found, start=1):
+        with faults.noted():
+            claims.append(Claim(stated=_statement(each, file, number), file=file, file_sha256=digest))
+    faults.raise_any()
+    return tuple(claims)
 
 
 def _files(path: Path) -> list[Path]:
@@ -110,4 +121,5 @@ def _named(file: Path, claim: str) -> Iterator[None]:
     try:
         yield
     except CutawayError as error:
-        raise InputError(f'{file}, claim "{claim}": {error}') from None
+        lines = (f'{file}, claim "{claim}": {line}' for line in str(error).splitlines())
+        raise InputError("\n".join(lines)) from None

@@ -27,7 +27,7 @@ from interp.intervention_kinds import parse_stated
 from interp.outcomes import get_outcome
 from interp.paths import FFNs, Input
 from interp.places import parse_places, print_places
-from model.errors import ConfigError, InputError
+from model.errors import ConfigError, Faults, InputError
 from model.settings import as_enum
 
 
@@ -110,20 +110,25 @@ class Statement:
     """What should come out: supported, or refuted for a claim that is there to fail."""
 
     def __post_init__(self) -> None:
-        for name, choices in (("control", ControlKind), ("ffns", FFNs), ("expected", Standing)):
-            object.__setattr__(self, name, as_enum(choices, getattr(self, name), name))
-        if self.input is not None:
-            object.__setattr__(self, "input", as_enum(Input, self.input, "input"))
-        require(self, gate=Rule(lambda gate: 0 <= gate < 1, "a number from 0 up to, not including, 1"))
-        require(self, alpha=between(0, 1), sequences=at_least(2), seed=SEED)
-        require(self, period=at_least(2), positions=at_least(0))
-        parse_steps(self.step)
-        _require_name(self.name)
-        get_outcome(self.metric, period=2)  # refuses an unknown one
-        _require_form(self)
-        _require_control(self)
+        faults = Faults()
+        for name, choices in (("control", ControlKind), ("ffns", FFNs), ("expected", Standing), ("input", Input)):
+            with faults.noted():
+                given = getattr(self, name)
+                object.__setattr__(self, name, None if given is None else as_enum(choices, given, name))
+        for name, rule in _NUMBERS.items():
+            with faults.noted():
+                require(self, "", **{name: rule})
+        for name, read in (("step", parse_steps), ("name", _require_name), ("effect", parse_bound)):
+            with faults.noted():
+                read(getattr(self, name))
+        with faults.noted():
+            get_outcome(self.metric, period=2)  # refuses an unknown one
+        with faults.noted():
+            _require_form(self)
         if self.expected == Standing.UNDECIDED:
-            raise ConfigError('expected="undecided" expects nothing; say supported or refuted.')
+            faults.found.append(ConfigError('expected="undecided" expects nothing; say supported or refuted.'))
+        faults.raise_any()
+        _require_control(self)  # reads the bound and the form
 
     @property
     def is_path(self) -> bool:
@@ -176,6 +181,17 @@ def parse_steps(text: str) -> str | tuple[int, ...]:
     if not all(part.isdecimal() for part in parts):
         raise ConfigError(f'step="{text}" is no choice of checkpoints; write last, all, or steps such as 0,64,512.')
     return tuple(sorted({int(part) for part in parts}))
+
+
+_NUMBERS = {
+    "gate": Rule(lambda gate: 0 <= gate < 1, "a number from 0 up to, not including, 1"),
+    "alpha": between(0, 1),
+    "sequences": at_least(2),
+    "seed": SEED,
+    "period": at_least(2),
+    "positions": at_least(0),
+}
+"""What the numbers of a claim may be."""
 
 
 def _require_name(name: str) -> None:

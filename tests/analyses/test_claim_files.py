@@ -84,6 +84,36 @@ def test_a_claim_that_cannot_be_tested_is_refused_by_name(tmp_path: Path, keys: 
     assert str(refusal.value).startswith(f'{file}, claim "{named}": ')
 
 
+def test_all_faults_of_all_files_are_said_at_once_a_line_each(tmp_path: Path):
+    """Mending one fault only to be told the next is a run for each; one try must name them all, and no sound claim."""
+    one = write(
+        tmp_path / "one.toml",
+        claim(name="both", metrik="copy_loss", alpha="small"),
+        claim(name="sound"),
+        claim(name="three", gate=1.5, metric="copy_los", effect="harm > 1"),
+    )
+    (tmp_path / "none.toml").write_text("claim = 3")
+    two = write(tmp_path / "two.toml", claim(name="other", control="texts", input="o"))
+    with pytest.raises(InputError) as refusal:
+        load_claims([one, tmp_path / "none.toml", tmp_path / "missing.toml", two])
+    starts = [
+        f'{one}, claim "both": There is no setting "metrik"',
+        f"{one}, claim \"both\": alpha='small' is not a number",
+        f'{one}, claim "three": gate=1.5 is not allowed',
+        f'{one}, claim "three": "harm > 1" is no bound',
+        f'{one}, claim "three": no metric "copy_los"',
+        f"{tmp_path / 'none.toml'} holds no claim",
+        f"There is no claims file {tmp_path / 'missing.toml'}",
+        f'{two}, claim "other": control="texts" is not one of',
+        f'{two}, claim "other": input="o" is not one of q, k, v',
+    ]
+    said = str(refusal.value).splitlines()
+    assert len(said) >= len(starts)
+    assert not any('"sound"' in line for line in said)
+    for start in starts:
+        assert sum(line.startswith(start) for line in said) == 1, (start, said)
+
+
 def test_a_claim_without_a_name_is_named_by_its_number(tmp_path: Path):
     with pytest.raises(InputError, match='claim "number 1": Statement lacks name'):
         load_claims([write(tmp_path / "some.toml", claim(name=None))])
