@@ -18,7 +18,7 @@ from analyses.figures import CATEGORIES, INK, QUIET, about_zero, caption, diverg
 from analyses.head_ablation_result import INTERVENTIONS, Result, SetAblation
 from interp.places import Intervention, head
 from interp.stats import Interval
-from interp.wording import with_interval
+from interp.wording import p_phrase, with_interval
 
 _MEAN = INTERVENTIONS.index(Intervention.MEAN)
 _ROLES = ("induction head", "previous-token head", "other head")
@@ -257,6 +257,11 @@ def _heads_of(ablated: SetAblation) -> str:
 def _control_note(ablated: SetAblation) -> list[str]:
     """What the ticks are, in lines short enough for the panel."""
     control = ablated.effect.control
-    if control.p is None:
+    if control.p is None or control.smallest_p is None:
         return textwrap.wrap(control.note, _NOTE)
-    return [*textwrap.wrap(f"ticks: {control.note}", _NOTE), f"p = {control.p:.3g}, at best {control.smallest_p:.3g}"]
+    return [*textwrap.wrap(f"ticks: {control.note}", _NOTE), _p_note(control.p, control.smallest_p)]
+
+
+def _p_note(p: float, smallest: float) -> str:
+    at_best = "the smallest possible" if p <= smallest else f"at best {smallest:.3g}"
+    return f"{p_phrase(p, smallest)}, {at_best}"

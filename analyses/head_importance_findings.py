@@ -11,7 +11,7 @@ from analyses.registry import Finding
 from interp.effect_parts import CONTROL_LEVEL
 from interp.places import Intervention, head
 from interp.stats import Interval
-from interp.wording import nats, nothing_earlier
+from interp.wording import nats, nothing_earlier, p_phrase
 
 
 def sentences(result: Result) -> list[Finding]:
@@ -107,8 +107,8 @@ def _first_fifth(result: Result, judged: Judged) -> Finding:
         return Finding(sentence=none, found=None)
     n = len(matched.others)
     beside = (
-        f"{round(matched.cheaper * n)} of {n} other sets with as many heads in each layer cost more (p = "
-        f"{matched.p:.3g}; their median {float(matched.others.quantile(0.5)):.3f} nats)"
+        f"{round(matched.cheaper * n)} of {n} other sets with as many heads in each layer cost more "
+        f"({p_phrase(matched.p, matched.smallest_p)}; their median {float(matched.others.quantile(0.5)):.3f} nats)"
     )
     if matched.smallest_p > CONTROL_LEVEL:
         verdict, found = "So few sets cannot decide whether that is special to them.", None
@@ -126,8 +126,9 @@ def _order(result: Result, judged: Judged) -> Finding:
     better, few = [lead.above(0.0) for lead in leads], 1 / (1 + n) > CONTROL_LEVEL
     numbers = (
         f"averaged over how many heads are gone, it costs {nats(judged.curve(IMPORTANCE).area)}, its inverse "
-        f"{nats(judged.curve(INVERSE).area)}, and {worse} of {n} random orders cost more (p = {judged.p_random:.2g}"
-        f"{', too few to decide' if few else ''}; {_ordered(result, judged)})."
+        f"{nats(judged.curve(INVERSE).area)}, and {worse} of {n} random orders cost more "
+        f"({p_phrase(judged.p_random, 1 / (1 + n), '.2g')}{', too few to decide' if few else ''}; "
+        f"{_ordered(result, judged)})."
     )
     if all(better) and judged.p_random <= CONTROL_LEVEL:
         opening, found = "The order by importance is better than random ones and than its inverse", True

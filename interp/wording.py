@@ -12,7 +12,7 @@ from interp.effect_parts import CONTROL_LEVEL, AblationEffect, Control, OutcomeE
 from interp.intervention_kinds import Intervention
 from interp.places import PlaceKind
 from interp.sequential import Decision
-from interp.stats import Interval
+from interp.stats import Interval, smallest_sign_flip_p
 
 FLOOR = 0.05
 """The change that matters where nobody says otherwise, in the outcome's unit."""
@@ -27,7 +27,7 @@ def effect_sentences(effect: AblationEffect, *, floor: float = FLOOR) -> tuple[s
     """
     asked = effect.effect
     about = [effect.checkpoint, f"n = {asked.harm.n} sequences", f"seed {effect.seed}", _level(asked.harm)]
-    about += [] if asked.name.endswith("_kl") else [f"p = {asked.p:.2g} by sign flips"]
+    about += [] if asked.name.endswith("_kl") else [f"{_sign_flip_phrase(effect)} by sign flips"]
     done = "ablated" if effect.ablation.removes else "in force"
     lines = [f"With {effect.ablation} {done}, {harm_phrase(asked, floor=floor)} ({', '.join(about)})."]
     if effect.decision is not None:
@@ -45,6 +45,13 @@ def effect_sentences(effect: AblationEffect, *, floor: float = FLOOR) -> tuple[s
     if effect.sources:
         lines.append(f"Replacements: {'; '.join(effect.sources)}.")
     return (*lines, *effect.notes)
+
+
+def _sign_flip_phrase(effect: AblationEffect) -> str:
+    """The p of the metric's harm; after several looks it was multiplied by alpha over what its look may spend."""
+    asked, decision = effect.effect, effect.decision
+    times = 1.0 if decision is None else decision.alpha / decision.last.spent
+    return p_phrase(asked.p, times * smallest_sign_flip_p(asked.harm.n), ".2g")
 
 
 _BESIDE = (
@@ -155,6 +162,15 @@ def with_interval(interval: Interval) -> str:
     return f"{number(interval.mean)} [{number(interval.low)}, {number(interval.high)}]"
 
 
+def p_phrase(p: float, smallest: float, spec: str = ".3g") -> str:
+    """As in "p = 0.03"; "p <= 0.0001" where no smaller one can come out, however large the effect.
+
+    >>> p_phrase(0.03, 0.0001), p_phrase(0.0001, 0.0001)
+    ('p = 0.03', 'p <= 0.0001')
+    """
+    return f"p {'<=' if p <= smallest * (1 + 1e-9) else '='} {p:{spec}}"
+
+
 def number(value: float) -> str:
     """Two decimals; zero has no sign.
 
@@ -225,13 +241,14 @@ def _percents(share: Interval, *, sign: int) -> tuple[str, str, str]:
 
 def control_phrase(control: Control, unit: str = "nats", *, noun: str = "heads") -> str:
     """How matched sets fared, and whether they can decide anything; or why there are none."""
-    if control.p is None or control.median is None or control.largest is None:
+    if control.p is None or control.median is None or control.largest is None or control.smallest_p is None:
         return control.note
     sign, verb = _direction(control)
     return (
         f"{control.note} {verb} {fine(sign * control.median)[0]} {unit} (median) and at most "
-        f"{fine(sign * control.largest)[0]}{_disjoint(control, noun)} (p = {control.p:.3g}, the share of sets that "
-        f"{verb} at least as much, this one counted{_smallest(control)})"
+        f"{fine(sign * control.largest)[0]}{_disjoint(control, noun)} "
+        f"({p_phrase(control.p, control.smallest_p)}, the share of sets that {verb} at least as much, "
+        f"this one counted{_smallest(control)})"
     )
 
 

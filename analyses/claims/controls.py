@@ -23,7 +23,7 @@ from interp.harm import Counted
 from interp.matched_places import MatchedPlaces
 from interp.places import Intervention
 from interp.stats import bootstrap_mean
-from interp.wording import number, with_interval
+from interp.wording import number, p_phrase, with_interval
 from model.errors import InputError
 from model.lab import Lab
 
@@ -100,10 +100,12 @@ def _matched(subject: Subject, sign: int, harm: Values, counted: Counted | None)
         require_senders(subject.ground.lab.config.n_heads, alpha)
         others = subject.others(stop, counted)
         note = f"the {len(others)} other heads of its layer as the sender"
-    p = control_p(float(harm.mean()), sign * others)
+    p, smallest = control_p(float(harm.mean()), sign * others), 1 / (1 + len(others))
     unit = subject.outcome.unit
     on_all = f" on all {stop} sequences" if subject.stated.sequential else ""
-    said = f"{note} cost {number(float(others.quantile(0.5)))} {unit}{on_all} (median; p = {p:.3g} among them)"
+    said = (
+        f"{note} cost {number(float(others.quantile(0.5)))} {unit}{on_all} (median; {p_phrase(p, smallest)} among them)"
+    )
     return Beside(kind=ControlKind.MATCHED, beaten=p <= alpha, said=said, p=p)
 
 

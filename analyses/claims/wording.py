@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from analyses.claims.bounds import Quantity, Standing, parse_bound
 from analyses.claims.statement import ControlKind
 from analyses.claims.verdicts import Measured, Verdict, lasting, not_beaten
-from interp.stats import Interval
-from interp.wording import with_interval
+from interp.stats import Interval, smallest_sign_flip_p
+from interp.wording import p_phrase, with_interval
 
 
 def sentence(verdict: Verdict) -> str:
@@ -20,7 +20,7 @@ def sentence(verdict: Verdict) -> str:
         return f"{begin}: {verdict.reason} (seed {verdict.seed})."
     told = f"{begin}: with {found.subject}, {effect_phrase(verdict, found)}; claimed was `{verdict.bound}`"
     family = "" if verdict.n_together == 1 else f", Holm over {verdict.n_together} claims"
-    told += f" (p = {number_p(verdict.p)} against the bound{family}; n = {_n(found)} sequences that no "
+    told += f" ({_p(verdict, found)} against the bound{family}; n = {_n(found)} sequences that no "
     told += f"rule has seen, seed {verdict.seed}; level {found.harm.level:g})"
     if found.beside.kind == ControlKind.NONE:
         told += "; no control"
@@ -65,9 +65,16 @@ def share(interval: Interval) -> str:
     return f"{interval.mean:.0%} [{interval.low:.0%}, {interval.high:.0%}]"
 
 
-def number_p(p: float | None) -> str:
-    """A p in three digits; a dash where nothing was measured."""
-    return "-" if p is None else f"{p:.3g}"
+def short_p(verdict: Verdict) -> str:
+    """A p in three digits, with <= before the smallest that could come out; a dash where nothing was measured."""
+    return "-" if verdict.measured is None else _p(verdict, verdict.measured).removeprefix("p ").removeprefix("= ")
+
+
+def _p(verdict: Verdict, found: Measured) -> str:
+    """The corrected p; it is the smallest possible where the p before the correction is, looks counted in."""
+    p = 1.0 if verdict.p is None else verdict.p
+    times = found.alpha / (1 - found.harm.level)  # alpha over what this look may spend; 1 for a single one
+    return p_phrase(p, p if found.judged.p <= times * smallest_sign_flip_p(found.n) * (1 + 1e-6) else 0.0)
 
 
 def since_phrase(verdicts: Sequence[Verdict]) -> str:

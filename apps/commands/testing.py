@@ -98,7 +98,7 @@ def _tell(records: Sequence[Record]) -> None:
 
 def _table(records: Sequence[Record]) -> Table:
     """One line for each claim and checkpoint, claim by claim."""
-    from analyses.claims.wording import number_p, short_control, short_effect
+    from analyses.claims.wording import short_control, short_effect, short_p
 
     table = Table("verdict", "claim", "checkpoint", "effect", "claimed", "p", "control", "n", "its file", box=None)
     for record in records:
@@ -110,7 +110,7 @@ def _table(records: Sequence[Record]) -> Table:
             Text(f"{verdict.checkpoint.run}@{verdict.checkpoint.step}"),
             Text(short_effect(verdict)),
             Text(verdict.bound),
-            Text(number_p(verdict.p)),
+            Text(short_p(verdict)),
             Text(short_control(verdict)),
             Text("-" if found is None else str(found.n)),
             Text(_beside_file(verdict)),

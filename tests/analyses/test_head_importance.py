@@ -172,7 +172,7 @@ def test_the_first_fifth_is_held_against_matched_sets(
     finding = moved(result, matched=replace(copying.matched, others=costs))[2]
     assert finding.found is found
     assert said in finding.sentence
-    assert f"(p = {p:g}; " in finding.sentence
+    assert f"(p {'<=' if round(p * (1 + others)) == 1 else '='} {p:g}; " in finding.sentence
     assert f"{int((costs > 0).sum())} of {others} other sets" in finding.sentence
 
 

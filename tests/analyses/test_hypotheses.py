@@ -493,6 +493,22 @@ def test_what_cannot_be_tested_is_refused_and_nothing_runs(
     assert str(refusal.value).startswith(f'{tmp_path / "some.toml"}, claim "claim-1": ')
 
 
+def test_all_faults_of_all_claims_are_said_at_once_and_sound_claims_are_left_out(tmp_path: Path, lab: Lab):
+    asked = claims_of(
+        tmp_path,
+        {"ablate": "L7H0", "metric": "copy_kl", "effect": "gain >= 0.1"},
+        {},
+        {"sequences": 4},
+        {**PATH, "sender": "L1H0"},
+    )
+    with pytest.raises(InputError) as refusal:
+        check(asked, lab)
+    said = [line.removeprefix(f"{tmp_path / 'some.toml'}, claim ") for line in str(refusal.value).splitlines()]
+    assert [line.partition(":")[0] for line in said] == ['"claim-0"', '"claim-0"', '"claim-3"', '"claim-2"']
+    for line, words in zip(said, ("impossible", "no L7H0", "later layer", "no sign-flip p below 0.125"), strict=True):
+        assert words in line
+
+
 def test_too_many_claims_for_so_few_sequences_are_refused(tmp_path: Path, lab: Lab):
     """8 sequences allow p = 2/2^8: enough for 6 claims at 0.05, and not for 7."""
     check(claims_of(tmp_path, *[{"sequences": 8}] * 6), lab)
@@ -641,7 +657,7 @@ def test_a_sentence_says_all_that_a_verdict_rests_on(tmp_path: Path, lab: Lab):
     text = sentence(verdict_on(tmp_path, lab, control="text", effect="harm >= 1", seed=5))
     for part in (
         "claim-0 is supported at planted@8", "L1H2:mean ablated", "nats", "claimed was `harm >= 1`",
-        "p = 0.0001 against", "n = 16 sequences that no rule has seen", "seed 5", "level 0.95",
+        "p <= 0.0001 against", "n = 16 sequences that no rule has seen", "seed 5", "level 0.95",
         "control beaten: the same costs",
     ):  # fmt: skip
         assert part in text, (part, text)

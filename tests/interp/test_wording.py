@@ -9,9 +9,9 @@ import torch
 
 from interp.ablation import ablation_of
 from interp.effects import AblationEffect, Control, OutcomeEffect
-from interp.sequential import decide
+from interp.sequential import Decision, Look, decide
 from interp.stats import Interval
-from interp.wording import control_phrase, decision_sentence, effect_sentences, fine, harm_phrase
+from interp.wording import control_phrase, decision_sentence, effect_sentences, fine, harm_phrase, p_phrase
 from model.config import GPTConfig
 
 CONFIG = GPTConfig(n_layers=2, n_heads=4, d_model=32, n_ctx=64, d_vocab=11)
@@ -99,6 +99,19 @@ def test_controls_are_called_so_and_no_word_is_doubled() -> None:
     assert second.startswith("Second control, where nothing can be copied: the loss on text where the current")
 
 
+def test_a_p_that_no_effect_could_make_smaller_is_said_to_be_at_most_that() -> None:
+    """9999 drawn patterns give no p below 1/10000; a look that spends half of alpha doubles that."""
+    assert p_phrase(0.0001, 0.0001) == "p <= 0.0001"
+    assert p_phrase(0.0002, 0.0001) == "p = 0.0002"
+    surely = effect_on(outcome(1.0, 0.9, 1.1, p=0.0001))
+    assert "p <= 0.0001 by sign flips" in effect_sentences(surely)[0]
+    look = Look(n=64, interval=surely.harm, p=(0.0001,), spent=0.025)
+    decided = Decision(bounds=(0.0,), looks=(look,), most=128, alpha=0.05)
+    for p, said in ((0.0002, "p <= 0.0002"), (0.0003, "p = 0.0003")):
+        after = effect_on(outcome(1.0, 0.9, 1.1, p=p), decision=decided)
+        assert f"{said} by sign flips" in effect_sentences(after)[0]
+
+
 def test_a_set_that_gains_stands_beside_sets_that_gain() -> None:
     control = Control(
         harm=torch.tensor([0.1, -0.1, -0.3]), shared=torch.tensor([0, 0, 1]), n_possible=3, p=0.25, note="all 3 sets",
@@ -106,7 +119,7 @@ def test_a_set_that_gains_stands_beside_sets_that_gain() -> None:
     )  # fmt: skip
     assert control_phrase(control) == (
         "all 3 sets gain 0.10 nats (median) and at most 0.30, the 2 sets that contain none of these heads at most 0.10 "
-        "(p = 0.25, the share of sets that gain at least as much, this one counted; 3 allow no p below 0.25, too few "
+        "(p <= 0.25, the share of sets that gain at least as much, this one counted; 3 allow no p below 0.25, too few "
         "to decide at 0.05)"
     )
 
