@@ -10,9 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from interp.head_roles import RoleRule
 
 
 @dataclass(frozen=True)
@@ -59,3 +62,9 @@ def require(config: Any, section: str = "", **rules: Rule) -> None:
             if value is not None and not (math.isfinite(value) and rule.holds(value)):
                 key = f"{section}.{name}" if section else name
                 raise ConfigError(f"{key}={value} is not allowed; give {rule.said}.")
+
+
+def require_role_rule(rule: RoleRule) -> None:
+    """Raise `ConfigError` for a rule that no score could be held against; its fields are said as `rule.FIELD`."""
+    require(rule, "rule", least_score=within(0, 1), margin=within(0, 1))
+    require(rule, "rule", times_chance=at_least(0), times_reordered=at_least(0))

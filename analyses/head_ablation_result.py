@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.config_rules import SEED, at_least, between, require, within
+from analyses.config_rules import SEED, at_least, between, require, require_role_rule
 from interp.effects import AblationEffect, OutcomeEffect
 from interp.head_roles import HeadRoles, RoleRule
 from interp.places import Intervention, parse_intervention
@@ -42,8 +42,7 @@ class Config:
     def __post_init__(self) -> None:
         require(self, n_sequences=at_least(2), period=at_least(2), n_controls=at_least(1), seed=SEED)
         require(self, floor=at_least(0), alpha=between(0, 1))
-        require(self.rule, "rule", least_score=within(0, 1), times_chance=at_least(0), times_reordered=at_least(0))
-        require(self.rule, "rule", margin=within(0, 1))
+        require_role_rule(self.rule)
 
 
 @dataclass(frozen=True, kw_only=True)

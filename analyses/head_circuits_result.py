@@ -9,7 +9,7 @@ from enum import StrEnum
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.config_rules import SEED, at_least, between, require, within
+from analyses.config_rules import SEED, at_least, between, require, require_role_rule, within
 from interp.approximation import Approximation
 from interp.attribution_patching import Method
 from interp.composition import Null
@@ -90,7 +90,7 @@ class Config:
         require(self, most_senders=at_least(1), most_receivers=at_least(1), most_patched=at_least(1))
         require(self, most_offsets=at_least(1), n_top=at_least(1), floor=at_least(0), least_z=at_least(0))
         require(self, least_share=within(0, 1), alpha=between(0, 1))
-        require(self.rule, "rule", least_score=within(0, 1), times_chance=at_least(0), times_reordered=at_least(0))
+        require_role_rule(self.rule)
         if self.null is Null.UNTRAINED:
             raise ConfigError(
                 "null=untrained needs a second model; step 0 stands beside anyway. Give rotation or gaussian."
