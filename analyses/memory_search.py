@@ -93,6 +93,9 @@ class Match:
     told: Callable[[int, int], str]
     """Says of a memory that meets it how it does."""
 
+    trigger: Int[np.ndarray, "layer memory"] | None = None
+    """Which stored trigger meets it; -1 where none does. None where it is not about triggers."""
+
     note: str = ""
     """What explains that nothing meets it."""
 
@@ -120,6 +123,13 @@ class Found:
         """Why a hit matched; empty where nothing was asked."""
         place = int(self.layer[hit]), int(self.memory[hit])
         return "; ".join(match.told(*place) for match in self.matches)
+
+    def trigger(self, hit: int) -> int:
+        """Which of a hit's stored triggers to show: one that meets what was asked, or the strongest."""
+        asked = [
+            match.trigger[self.layer[hit], self.memory[hit]] for match in self.matches if match.trigger is not None
+        ]
+        return max(0, int(max(asked, default=0)))
 
 
 def search(index: MemoryIndex, query: Query) -> Found:
@@ -153,15 +163,18 @@ def found_rows(index: MemoryIndex, found: Found, limit: int = 20) -> list[dict[s
     if limit < 1:
         raise InputError(f"limit={limit} shows nothing; ask for at least 1 row.")
     places = zip(found.layer[:limit].tolist(), found.memory[:limit].tolist(), strict=True)
-    return [{"memory": f"L{layer}M{memory}", "why": found.why(hit), **row_of(index, layer, memory)}
+    return [{"memory": f"L{layer}M{memory}", "why": found.why(hit), **row_of(index, layer, memory, found.trigger(hit))}
             for hit, (layer, memory) in enumerate(places)]  # fmt: skip
 
 
-def row_of(index: MemoryIndex, layer: int, memory: int) -> dict[str, Any]:
-    """What a row says of one memory; every text in it can be printed."""
-    followed = int(index.next_tokens[layer, memory])
+def row_of(index: MemoryIndex, layer: int, memory: int, rank: int = 0) -> dict[str, Any]:
+    """What a row says of one memory and of its trigger number `rank`; every text in it can be printed."""
+    contexts = index.array("reading.triggers.context")[layer, memory]
+    followed = int(index.array("reading.triggers.next_token")[layer, memory, rank])
     return {
-        "top trigger": index.text(index.array("reading.triggers.context")[layer, memory, 0]),
+        "top trigger": index.text(contexts[0]),
+        "trigger": index.text(contexts[rank]),
+        "rank": rank,
         "next": index.spelled(followed) if followed >= 0 else "",
         "promotes": [index.spelled(token) for token in index.array("reading.values.promoted")[layer, memory, :5]],
         "suppresses": [index.spelled(token) for token in index.array("reading.values.suppressed")[layer, memory, :5]],
@@ -229,7 +242,12 @@ def _of_text(index: MemoryIndex, text: str) -> Match:
     def told(layer: int, memory: int) -> str:
         return "; ".join(match.told(layer, memory) for match in either if match.meets[layer, memory])
 
-    return Match(relevance=tokens.relevance + triggers.relevance, meets=tokens.meets | triggers.meets, told=told)
+    return Match(
+        relevance=tokens.relevance + triggers.relevance,
+        meets=tokens.meets | triggers.meets,
+        told=told,
+        trigger=triggers.trigger,
+    )
 
 
 def _of_promoted(index: MemoryIndex, text: str) -> Match:
@@ -267,7 +285,7 @@ def _of_triggers(index: MemoryIndex, text: str) -> Match:
         n, ending = int(found.n_triggers[layer, memory]), int(found.n_ending[layer, memory])
         return f"in {n} of {stored[layer, memory]} triggers, at the end of {ending}"
 
-    return Match(relevance=found.relevance, meets=found.n_triggers > 0, told=told)
+    return Match(relevance=found.relevance, meets=found.n_triggers > 0, told=told, trigger=found.best)
 
 
 def _of_pattern(index: MemoryIndex, pattern: TriggerPattern) -> Match:

@@ -48,6 +48,9 @@ class InTriggers:
     n_ending: Int[np.ndarray, "layer memory"]
     """In how many of these it reaches into the last token, the one at which the memory fires."""
 
+    best: Int[np.ndarray, "layer memory"]
+    """The strongest trigger in which it does, else the strongest that holds it; -1 where none does."""
+
     n_stored: int
     """Contexts stored per memory, at most."""
 
@@ -76,8 +79,12 @@ def in_triggers(index: MemoryIndex, text: str) -> InTriggers:
     """In how many of each memory's stored contexts `text` occurs."""
     needle, folds = needle_of(text)
     shape = index.array("reading.triggers.context").shape[:3]
-    holding, ending = (hits.reshape(shape).sum(axis=-1) for hits in index.contexts.hits(needle, folds=folds))
-    return InTriggers(n_triggers=holding, n_ending=ending, n_stored=shape[-1])
+    holding, ending = (hits.reshape(shape) for hits in index.contexts.hits(needle, folds=folds))
+    n_triggers, n_ending = holding.sum(axis=-1), ending.sum(axis=-1)
+    best = np.where(n_ending > 0, ending.argmax(axis=-1), holding.argmax(axis=-1))
+    return InTriggers(
+        n_triggers=n_triggers, n_ending=n_ending, best=np.where(n_triggers > 0, best, -1), n_stored=shape[-1]
+    )
 
 
 def needle_of(text: str) -> tuple[bytes, bool]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from apps.commands import ablating, auditing, exchange, looking, reporting, studying, testing, training
+from apps.commands import ablating, auditing, exchange, looking, remembering, reporting, studying, testing, training
 from apps.console import say, sentences
 
 
@@ -38,7 +38,7 @@ app = typer.Typer(
 
 for command in (
     training.demo, training.train,
-    studying.run, studying.studies, ablating.ablate, reporting.report,
+    studying.run, studying.studies, remembering.memories, ablating.ablate, reporting.report,
     looking.runs, looking.generate, auditing.audit, looking.dashboard,
 ):  # fmt: skip
     app.command()(command)

@@ -240,12 +240,12 @@ def test_rows_can_be_printed_whatever_the_tokens_are() -> None:
     ]
     assert len(told) == 18
     for row in told:
-        texts = [row["why"], row["top trigger"], row["next"], *row["promotes"], *row["suppresses"]]
+        texts = [row["why"], row["trigger"], row["next"], *row["promotes"], *row["suppresses"]]
         assert all(text.isprintable() for text in texts)
 
 
 def test_the_halves_of_a_letter_are_one_letter_in_the_text_of_a_trigger() -> None:
     index = made_index(TOKENS, np.array([[[[7, 8]]]]), np.array([[[7, 8]]]))
     row = rows(index, Query())[0]
-    assert row["top trigger"] == "é"
+    assert row["trigger"] == "é"
     assert row["promotes"] == ["\\xc3", "\\xa9"]
