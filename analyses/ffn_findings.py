@@ -14,14 +14,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from analyses.ffn_reading import LayerSummary
+from analyses.ffn_reading import ALPHA
 from analyses.ffn_result import Result
+from analyses.ffn_summary import LayerSummary
 from analyses.registry import Finding
 from analyses.verdicts import Verdict, extremes, listed, rests_on, verdict
 from interp.stats import Interval, bootstrap_mean, holm
 
-ALPHA = 0.01
-"""Level of the claim that a layer agrees, after Holm's correction over layers."""
 AGREEMENT_FLOOR = 0.01
 """Smallest excess over chance of the share of memories that agree that is claimed."""
 SHARE_FLOOR = 0.05

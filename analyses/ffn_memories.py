@@ -15,30 +15,32 @@ range (triggers are extremes).
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import altair as alt
+import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file
+from analyses.corpus_text import StudyText, study_text, text_paths
 from analyses.ffn_figure import drawn
-from analyses.ffn_findings import ALPHA, spoken
-from analyses.ffn_reading import Reading, read_memories
+from analyses.ffn_findings import spoken
+from analyses.ffn_reading import Reading, ReadText, read_memories, read_text
 from analyses.ffn_result import Config, Result, Split
 from analyses.ffn_tables import memory_rows
+from analyses.kept_states import Keeper
 from analyses.registry import Finding, Progress
-from interp.agreement import commonest_share
+from analyses.streamed import Pass, batches_of, piece_count, streamed
+from interp.memory_pass import stream_prefixes
 from interp.memory_stream import (
     CoefficientStream,
     empty_stream,
     fitting_windows,
     merged_streams,
     require_memories,
-    stream_prefixes,
 )
 from interp.prefixes import Windows, cut_windows, prefix_tokens, sampled_windows, window_batches
 from model.errors import InputError
@@ -56,14 +58,17 @@ State = tuple[CoefficientStream, ...]
 """One stream per layer."""
 
 
-def run(subject: Lab, config: Config, *, progress: Progress | None = None) -> Result:
-    """Read the corpus through the checkpoint, and through step 0."""
-    windows = planned_windows(subject, config)
-    at_zero = first_checkpoint(subject) if config.step_zero else None
-    rounds = 2 if at_zero is not None else 1
-    reading = _read(subject, config, windows, progress, (0, rounds))
-    initial = None if at_zero is None else _read(at_zero, config, windows, progress, (1, rounds)).summary
-    n_replayed, replay_error = _replayed(subject, reading, config.seed)
+def run(subject: Lab, config: Config, *, progress: Progress | None = None, keeper: Keeper | None = None) -> Result:
+    """Read the corpus through the checkpoint, and through step 0; `keeper` shares and saves the work, if there is one."""
+    require_memories(subject.config)
+    source = study_text(subject, config.split, config.text)
+    windows = _windows(subject, config, source)
+    first = first_checkpoint(subject) if config.step_zero else None
+    labs = [subject] if first is None else [subject, first]
+    states = streamed([_pass(lab, config, source, windows) for lab in labs], keeper=keeper, progress=progress)
+    text = read_text(source.tokens, source.spans, windows, config)
+    reading, *at_zero = (finish(lab, config, text, state) for lab, state in zip(labs, states, strict=True))
+    n_replayed, replay_error = _replayed(subject, reading, source, config.seed)
     return Result(
         config=config,
         run=subject.name,
@@ -74,16 +79,16 @@ def run(subject: Lab, config: Config, *, progress: Progress | None = None) -> Re
         n_prefixes=windows.n_prefixes,
         n_windows=len(windows),
         reading=reading,
-        initial=initial,
-        random_last_token_share=_random_share(subject, config, windows),
+        initial=at_zero[0].summary if at_zero else None,
         n_replayed=n_replayed,
         replay_error=replay_error,
     )
 
 
 def inputs(subject: Lab, config: Config) -> list[Path]:
-    """What is read beside weights and corpus: the tokenizer, and step 0."""
-    return [subject.path / TOKENIZER, *([first_checkpoint_file(subject)] if config.step_zero else [])]
+    """What is read beside weights and corpus: the tokenizer, step 0, a text of the user's."""
+    start = [first_checkpoint_file(subject)] if config.step_zero else []
+    return [subject.path / TOKENIZER, *start, *text_paths(config.text)]
 
 
 def table(result: Result) -> pd.DataFrame:
@@ -102,34 +107,39 @@ def findings(result: Result) -> list[Finding]:
 
 
 def planned_windows(subject: Lab, config: Config) -> Windows:
-    """The stretches of the corpus that are read.
+    """The stretches of the text that are read.
 
     Several processes share them out by whole batches of `window_batches`: then every coefficient comes out of the same
     matrix product as in one process, bit for bit.
     """
     require_memories(subject.config)
-    corpus = subject.corpus
-    spans = (corpus.train if config.split is Split.TRAIN else corpus.held_out).spans.tolist()
-    room = subject.config.n_ctx - (0 if subject.tokenizer.bos is None else 1)
-    if not spans:
-        raise InputError(
-            f"{subject.name} has no text in its {config.split} split, so no prefix can fire a memory; train on stdlib "
-            "or text:PATH."
-        )
-    windows = cut_windows([(start, stop) for start, stop in spans], room)
-    return sampled_windows(windows, config.n_tokens, config.seed)
+    return _windows(subject, config, study_text(subject, config.split, config.text))
+
+
+def _windows(subject: Lab, config: Config, text: StudyText) -> Windows:
+    room = subject.config.n_ctx - (0 if text.bos is None else 1)
+    return sampled_windows(cut_windows(text.spans, room), config.n_tokens, config.seed)
 
 
 def start(subject: Lab, config: Config) -> State:
     """What is known before anything is read."""
     require_memories(subject.config)
-    streams = (empty_stream(subject.config.ffn_width, config.n_triggers) for _ in range(subject.config.n_layers))
+    streams = (
+        empty_stream(
+            subject.config.ffn_width,
+            config.n_triggers,
+            n_negative=config.n_negative,
+            n_sampled=config.n_sampled,
+            seed=config.seed,
+        )
+        for _ in range(subject.config.n_layers)
+    )
     return tuple(streams)
 
 
 def update(subject: Lab, state: State, tokens: Int[Tensor, "batch pos"], ends: Int[Tensor, "batch pos"]) -> State:
     """What is known after one more batch of `window_batches`."""
-    return stream_prefixes(subject.gpt, tokens, ends, state)
+    return stream_prefixes(subject.gpt, [(tokens, ends)], state)
 
 
 def merge(left: State, right: State) -> State:
@@ -137,35 +147,34 @@ def merge(left: State, right: State) -> State:
     return tuple(merged_streams(one, other) for one, other in zip(left, right, strict=True))
 
 
-def finish(subject: Lab, config: Config, windows: Windows, state: State) -> Reading:
-    """The reading of the checkpoint, from the stream over all of `windows`."""
-    return read_memories(
-        subject.gpt,
-        subject.step,
-        state,
-        subject.corpus.tokens,
-        windows,
-        n_shown=config.n_shown,
-        n_context=config.n_context,
-        n_promoted=config.n_promoted,
-        n_permutations=max(config.n_permutations, math.ceil(subject.config.n_layers / ALPHA)),
-        seed=config.seed,
+def finish(subject: Lab, config: Config, text: ReadText, state: State) -> Reading:
+    """The reading of the checkpoint, from the stream over all windows of the text."""
+    return read_memories(subject, state, text, config)
+
+
+def _pass(lab: Lab, config: Config, text: StudyText, windows: Windows) -> Pass[State]:
+    """The windows through one checkpoint, in batches of one size and pieces of whole batches."""
+    size = fitting_windows(lab.config, lab.config.n_ctx, config.batch_size)
+    n_batches = -(-len(windows) // size)
+
+    def read(state: State, piece: int) -> State:
+        batches = batches_of(piece, n_batches)
+        part = windows[batches.start * size : batches.stop * size]
+        return stream_prefixes(lab.gpt, window_batches(text.tokens, part, bos=text.bos, batch_size=size), state)
+
+    return Pass(
+        name=f"step-{lab.step}",
+        what=f"reading {text.name} at step {lab.step}",
+        n_pieces=piece_count(n_batches),
+        empty=start(lab, config),
+        read=read,
+        merge=merge,
+        state_class=State,
     )
 
 
-def _read(lab: Lab, config: Config, windows: Windows, progress: Progress | None, part: tuple[int, int]) -> Reading:
-    size = fitting_windows(lab.config, lab.config.n_ctx, config.batch_size)
-    state, n_batches = start(lab, config), -(-len(windows) // size)
-    batches = window_batches(lab.corpus.tokens, windows, bos=lab.tokenizer.bos, batch_size=size)
-    for done, (tokens, ends) in enumerate(batches):
-        if progress is not None:
-            progress(part[0] * n_batches + done, part[1] * n_batches, f"reading the corpus at step {lab.step}")
-        state = update(lab, state, tokens, ends)
-    return finish(lab, config, windows, state)
-
-
 @torch.no_grad()
-def _replayed(lab: Lab, reading: Reading, seed: int) -> tuple[int, float]:
+def _replayed(lab: Lab, reading: Reading, text: StudyText, seed: int) -> tuple[int, float]:
     """Feed a sample of triggers again, each alone: how many, and the largest difference in coefficient."""
     n_per_layer = min(32, max(8, _REPLAYED // lab.config.n_layers))
     generator = torch.Generator().manual_seed(seed)
@@ -175,7 +184,7 @@ def _replayed(lab: Lab, reading: Reading, seed: int) -> tuple[int, float]:
         chosen = there[torch.randperm(len(there), generator=generator)[:n_per_layer]].tolist()
         n_replayed += len(chosen)
         for memory, rank in chosen:
-            again = replayed_coefficient(lab, reading, layer, memory, rank)
+            again = replayed_coefficient(lab, reading, layer, memory, rank, text.tokens)
             worst = max(worst, abs(again - float(reading.triggers.coefficient[layer, memory, rank])))
     return n_replayed, worst
 
@@ -184,23 +193,21 @@ _REPLAYED = 512
 """Triggers fed again in a deep model; each is a pass through half of it."""
 
 
-def replayed_coefficient(lab: Lab, reading: Reading, layer: int, memory: int, rank: int) -> float:
-    """A memory's coefficient when its trigger number `rank` is fed to the model again, alone."""
+def replayed_coefficient(
+    lab: Lab, reading: Reading, layer: int, memory: int, rank: int, corpus: np.ndarray | None = None
+) -> float:
+    """A memory's coefficient when its trigger number `rank` is fed to the model again, alone.
+
+    Triggers are looked up in `corpus`, the run's own where none is given.
+    """
     offset, length = (int(part[layer, memory, rank]) for part in (reading.triggers.offset, reading.triggers.length))
     if length == 0:
         raise InputError(f"L{layer}M{memory} has no trigger {rank}: it fired less often.")
-    tokens = prefix_tokens(lab.corpus.tokens, offset, length, bos=lab.tokenizer.bos).to(lab.gpt.device)
+    corpus = lab.corpus.tokens if corpus is None else corpus
+    tokens = prefix_tokens(corpus, offset, length, bos=lab.tokenizer.bos).to(lab.gpt.device)
     place = Tap.MLP_POST.at(layer)
     _, cache = lab.gpt.run_with_cache(tokens, place, pos_slice=-1, stop_at_layer=layer + 1, return_type=None)
     return float(cache[place][0, 0, memory])
-
-
-def _random_share(lab: Lab, config: Config, windows: Windows, n_sets: int = 2000) -> float:
-    """What share of random prefixes, as many as triggers are kept, ends in the commonest last token among them."""
-    generator = torch.Generator().manual_seed(config.seed)
-    drawn = torch.randint(windows.n_prefixes, (n_sets * config.n_triggers,), generator=generator)
-    last = torch.from_numpy(lab.corpus.tokens[windows.nth_end(drawn).numpy()].astype("int64")).view(n_sets, -1)
-    return float(commonest_share(last, torch.ones_like(last, dtype=torch.bool)).mean())
 
 
 if __name__ == "__main__":

@@ -1,133 +1,41 @@
 """One checkpoint's FFN memories: triggers, values, activity, a summary per layer (for `analyses.ffn_memories`).
 
-Everything is indexed [layer, memory, ...]; a trigger that does not exist (the memory fired less often than triggers are
-kept) has length 0, coefficient 0, and -1 for its tokens.
+`read_memories` turns the streams over a corpus into all that is said of a checkpoint. Beside streams it reads the
+weights (values), the corpus (contexts, what triggers share), and a sample of triggers again, changed (deletions).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.agreement import Agreement, commonest_share, measured_agreement, partners, ranks
-from interp.memory_stream import CoefficientStream, share_above
-from interp.memory_values import fitting_memories, value_scores
+from analyses.ffn_config import Config
+from analyses.ffn_parts import Activity, Triggers, Values, reaching
+from analyses.ffn_summary import Read, Summary, summarised
+from analyses.ffn_values import all_values
+from interp.gate_signs import GateSigns, gate_signs
+from interp.memory_examples import MemoryExamples, memory_examples
+from interp.memory_stream import CoefficientStream
 from interp.prefixes import Windows, tails
 from interp.topk import positions_of, values_of
-from model.config import GPTConfig
-from model.gpt import GPT
+from interp.trigger_deletions import TriggerDeletions, trigger_deletions
+from interp.trigger_patterns import RandomEvidence, TriggerEvidence, random_evidence, stacked, trigger_evidence
+from model.config import FFNKind
+from model.lab import Lab
 
+ALPHA = 0.01
+"""Level of the claim that a layer agrees, after Holm's correction over layers."""
 
-@dataclass(frozen=True, kw_only=True)
-class Triggers:
-    """The prefixes that fire each memory most, strongest first; of equals, the one that comes first in the corpus."""
+CUT_TRIGGERS = 3
+"""Triggers of each sampled memory that are cut, and at which the factors of swiglu are read."""
 
-    coefficient: Float[Tensor, "layer memory trigger"]
-    """What the memory's coefficient is at the prefix's last token."""
-
-    offset: Int[Tensor, "layer memory trigger"]
-    """Corpus offset of the prefix's first token."""
-
-    length: Int[Tensor, "layer memory trigger"]
-    """Tokens of the prefix, BOS not counted."""
-
-    last_token: Int[Tensor, "layer memory trigger"]
-
-    next_token: Int[Tensor, "layer memory trigger"]
-    """The token that follows in the corpus."""
-
-    context: Int[Tensor, "layer memory shown token"]
-    """The last tokens of the first few prefixes, for showing; -1 before a prefix begins."""
-
-    @property
-    def present(self) -> Bool[Tensor, "layer memory trigger"]:
-        """Which triggers exist."""
-        return self.length > 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Values:
-    """What each value does to the logits of tokens, per unit of coefficient and of final-norm scale."""
-
-    promoted: Int[Tensor, "layer memory rank"]
-    promoted_score: Float[Tensor, "layer memory rank"]
-    suppressed: Int[Tensor, "layer memory rank"]
-    suppressed_score: Float[Tensor, "layer memory rank"]
-
-    confidence: Float[Tensor, "layer memory"]
-    """Largest probability of softmax(v W_U). Not calibrated: only its order over memories means something."""
-
-    next_rank: Int[Tensor, "layer memory"]
-    """Place of the top trigger's next token in the order of promotion, from 0; -1 for dead memories."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Activity:
-    """How much each memory does over the corpus."""
-
-    firing_rate: Float[Tensor, "layer memory"]
-    """Share of prefixes with a coefficient above zero."""
-
-    strong_rate: Float[Tensor, "layer memory"]
-    """Share of prefixes whose coefficient reaches a tenth of the largest (down to a bin's edge)."""
-
-    largest: Float[Tensor, "layer memory"]
-    mean: Float[Tensor, "layer memory"]
-    std: Float[Tensor, "layer memory"]
-
-    histogram: Int[Tensor, "layer memory bin"]
-    """Prefixes per bin of `interp.memory_stream.histogram_edges`."""
-
-    @property
-    def alive(self) -> Bool[Tensor, "layer memory"]:
-        """Memories that fired at least once."""
-        return self.firing_rate > 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerSummary:
-    """One layer's memories together; dead ones are left out of everything but their count."""
-
-    layer: int
-    n_memories: int
-    n_dead: int
-
-    agreement: Agreement
-    """Of values' top tokens with the next tokens of top triggers."""
-
-    precision: float
-    """Share of all kept triggers whose next token is the value's top token."""
-
-    median_rank: float
-    """Median place of the top trigger's next token in the value's order of promotion."""
-
-    chance_rank: float
-    """The same over pairs of a value and another memory's next token: all, or a random sample where those are many."""
-
-    last_token_share: float
-    """Mean over memories of the share of triggers that end in the commonest last token among them."""
-
-    firing_rate: float
-    """Median over memories."""
-
-    strong_rate: float
-    """Median over memories."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """What is kept of a checkpoint that stands beside another."""
-
-    step: int
-    layers: tuple[LayerSummary, ...]
-    last_token_share: Float[Tensor, "layer memory"]
-    """Share of triggers that end in the commonest last token among them; NaN for dead memories."""
-    firing_rate: Float[Tensor, "layer memory"]
+CUT_SHARE = 4
+"""All cut triggers together take as many tokens as this many times the corpus that is read, or hardly more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,59 +43,97 @@ class Reading:
     """One checkpoint's memories, whole."""
 
     triggers: Triggers
+    negative: Triggers
+    """The prefixes with the most negative coefficients; none under ReLU."""
+    examples: MemoryExamples
     values: Values
     activity: Activity
+    gate_signs: GateSigns | None
+    """Which factor of a negative coefficient is negative, for the memories of `deletions`; None for other FFNs."""
     summary: Summary
 
+    @property
+    def evidence(self) -> TriggerEvidence:
+        """What each memory's triggers share."""
+        return self.summary.evidence
 
-def read_memories(
-    gpt: GPT,
-    step: int,
-    streams: Sequence[CoefficientStream],
-    tokens: np.ndarray,
-    windows: Windows,
-    *,
-    n_shown: int,
-    n_context: int,
-    n_promoted: int,
-    n_permutations: int,
-    seed: int,
-) -> Reading:
-    """Everything that is said of a checkpoint, from the streams over `windows` of the corpus `tokens`."""
-    triggers = _triggers(streams, tokens, windows, n_shown, n_context)
-    activity = _activity(streams)
-    shares = torch.stack(
-        [commonest_share(last, present) for last, present in zip(triggers.last_token, triggers.present, strict=True)]
+    @property
+    def deletions(self) -> TriggerDeletions | None:
+        """What triggers lose with a token, for a sample of memories."""
+        return self.summary.deletions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadText:
+    """The text that was streamed."""
+
+    tokens: np.ndarray
+    """All of it; offsets count from its beginning."""
+    document_starts: np.ndarray
+    """Where each document that was read begins, in rising order."""
+    windows: Windows
+    """The stretches that were read."""
+    random: RandomEvidence
+    """What sets of random prefixes of the windows share."""
+
+
+def read_text(tokens: np.ndarray, spans: Sequence[tuple[int, int]], windows: Windows, config: Config) -> ReadText:
+    """What all checkpoints share that are read over the same windows of documents given as (first, behind the last)."""
+    starts = np.sort(np.array([start for start, _ in spans], dtype=np.int64))
+    random = random_evidence(
+        tokens, starts, windows, n_triggers=config.n_triggers, n_sets=config.n_random_sets, seed=config.seed
     )
-    values, layers, unembed = [], [], gpt.folded_unembed()
-    for layer in range(gpt.config.n_layers):
-        next_tokens = triggers.next_token[layer, :, 0]
-        read, dealt = _layer_values(gpt, layer, unembed, next_tokens, n_promoted, seed)
-        values.append(read)
-        layers.append(_summary(layer, triggers, activity, read, dealt, shares[layer], n_permutations, seed))
+    return ReadText(tokens=tokens, document_starts=starts, windows=windows, random=random)
+
+
+def read_memories(lab: Lab, streams: Sequence[CoefficientStream], text: ReadText, config: Config) -> Reading:
+    """Everything that is said of a checkpoint, from the streams over the windows of a text."""
+    triggers = _triggers(torch.stack([stream.top.cpu() for stream in streams]), text, config)
+    lowest = torch.stack([stream.bottom[:, : config.n_negative].cpu() for stream in streams])
+    negative = _triggers(lowest, text, config, sign=-1)
+    values, dealt_ranks, concepts = all_values(
+        lab, triggers.next_token[..., 0], n_promoted=config.n_promoted, seed=config.seed
+    )
+    activity, deletions = _activity(streams), _deletions(lab, triggers, text, config)
+    read = Read(
+        triggers=triggers,
+        values=values,
+        activity=activity,
+        evidence=_evidence(triggers, text),
+        deletions=deletions,
+        dealt_ranks=dealt_ranks,
+        concepts=concepts,
+    )
+    n_permutations = max(config.n_permutations, math.ceil(len(streams) / ALPHA))
     return Reading(
         triggers=triggers,
-        values=Values(**{name: torch.stack([each[name] for each in values]) for name in values[0]}),
+        negative=negative,
+        examples=memory_examples(
+            streams, text.tokens, text.windows, n_random=config.n_random, n_context=config.n_context
+        ),
+        values=values,
         activity=activity,
-        summary=Summary(step=step, layers=tuple(layers), last_token_share=shares, firing_rate=activity.firing_rate),
+        gate_signs=_gate_signs(lab, triggers, negative, deletions, text),
+        summary=summarised(
+            lab.step, read, n_permutations=n_permutations, n_deals=config.n_permutations, seed=config.seed
+        ),
     )
 
 
-def _triggers(
-    streams: Sequence[CoefficientStream], tokens: np.ndarray, windows: Windows, n_shown: int, n_context: int
-) -> Triggers:
-    keys = torch.stack([stream.top.cpu() for stream in streams])
+def _triggers(keys: Tensor, text: ReadText, config: Config, *, sign: int = 1) -> Triggers:
     coefficients, ends = values_of(keys), positions_of(keys)
     present = (ends >= 0) & (coefficients > 0)  # what never fires has no trigger
-    offsets = torch.where(present, windows.start_of(ends), -1)
+    offsets = torch.where(present, text.windows.start_of(ends), -1)
     lengths = torch.where(present, ends - offsets + 1, 0)
+    shown = slice(config.n_shown)
     return Triggers(
-        coefficient=torch.where(present, coefficients, 0.0),
+        coefficient=torch.where(present, sign * coefficients, 0.0),
         offset=offsets,
         length=lengths.int(),
-        last_token=_at(tokens, ends, present),
-        next_token=_at(tokens, ends + 1, present),
-        context=tails(tokens, offsets[..., :n_shown], lengths[..., :n_shown], n_context),
+        document=(torch.searchsorted(torch.from_numpy(text.document_starts), offsets, right=True) - 1).int(),
+        last_token=_at(text.tokens, ends, present),
+        next_token=_at(text.tokens, ends + 1, present),
+        context=tails(text.tokens, offsets[..., shown], lengths[..., shown], config.n_context),
     )
 
 
@@ -200,95 +146,57 @@ def _activity(streams: Sequence[CoefficientStream]) -> Activity:
     histogram = torch.stack([stream.histogram for stream in streams])
     n = streams[0].n_prefixes
     largest = torch.stack([values_of(stream.top.cpu()[:, 0]) for stream in streams])
+    lowest = torch.stack([-values_of(stream.bottom.cpu()[:, 0]) for stream in streams])
     mean = torch.stack([stream.total for stream in streams]) / n
     variance = torch.stack([stream.total_squares for stream in streams]) / n - mean.square()
     return Activity(
         firing_rate=(torch.stack([stream.n_active for stream in streams]).double() / n).float(),
-        strong_rate=torch.where(largest > 0, share_above(histogram, largest / 10), 0.0),
+        negative_rate=(torch.stack([stream.n_negative for stream in streams]).double() / n).float(),
+        strong_rate=torch.where(largest > 0, reaching(histogram, largest / 10), 0.0),
         largest=largest,
+        lowest=lowest.clamp_max(0),
         mean=mean.float(),
         std=variance.clamp_min(0).sqrt().float(),
         histogram=histogram.int(),
+        negative_histogram=torch.stack([stream.negative_histogram for stream in streams]).int(),
     )
 
 
-def _layer_values(
-    gpt: GPT, layer: int, unembed: Tensor, next_tokens: Tensor, n_promoted: int, seed: int
-) -> tuple[dict[str, Tensor], Tensor]:
-    """What is kept of a layer's values, and the places of other memories' next tokens in their orders of promotion."""
-    asked = _asked(gpt.config, next_tokens, seed)
-    parts, places = [], []
-    for memories in fitting_memories(gpt.config.ffn_width, gpt.config.d_vocab):
-        scores = value_scores(gpt, layer, memories, unembed)
-        parts.append(_values(scores, n_promoted))
-        places.append(ranks(scores, asked[memories]))
-    place = torch.cat(places)
-    kept = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    return kept | {"next_rank": place[:, 0].clone()}, place[next_tokens >= 0, 1:]
+def _evidence(triggers: Triggers, text: ReadText) -> TriggerEvidence:
+    per_layer = [
+        trigger_evidence(text.tokens, text.document_starts, offset, length, text.random)
+        for offset, length in zip(triggers.offset, triggers.length, strict=True)
+    ]
+    return stacked(per_layer)
 
 
-def _asked(config: GPTConfig, next_tokens: Int[Tensor, " memory"], seed: int) -> Int[Tensor, "memory asked"]:
-    """Each memory's own next token, then those of other memories; -1 for the dead, which are nobody's other."""
-    alive = next_tokens >= 0
-    most = max(_FEWEST, _COMPARED // (config.ffn_width * config.d_vocab))
-    others = partners(int(alive.sum()), most, seed)
-    asked = torch.full((len(next_tokens), 1 + others.shape[1]), -1)
-    asked[:, 0] = next_tokens
-    asked[alive, 1:] = next_tokens[alive].long()[others]
-    return asked
-
-
-_COMPARED, _FEWEST = 2**31, 16
-"""Scores of a layer that are held against others' next tokens; each value meets at least so many of those."""
-
-
-def _values(scores: Tensor, n_promoted: int) -> dict[str, Tensor]:
-    few = min(n_promoted, scores.shape[1])
-    up, down = scores.topk(few), scores.topk(few, largest=False)
-    return {
-        "promoted": up.indices.int(),
-        "promoted_score": up.values,
-        "suppressed": down.indices.int(),
-        "suppressed_score": down.values,
-        "confidence": 1 / (scores - up.values[:, :1]).exp_().sum(-1),
-    }
-
-
-def _summary(
-    layer: int,
-    triggers: Triggers,
-    activity: Activity,
-    values: dict[str, Tensor],
-    dealt: Tensor,
-    shares: Tensor,
-    n_permutations: int,
-    seed: int,
-) -> LayerSummary:
-    alive = activity.alive[layer]
-    promoted, followed = values["promoted"][alive, 0], triggers.next_token[layer][alive]
-    present = triggers.present[layer][alive]
-    hits = (followed == promoted[:, None]) & present
-    return LayerSummary(
-        layer=layer,
-        n_memories=len(alive),
-        n_dead=int((~alive).sum()),
-        agreement=measured_agreement(promoted, followed[:, 0], n_permutations=n_permutations, seed=seed),
-        precision=_mean(hits.float()[present]),
-        median_rank=_median(values["next_rank"][alive]),
-        chance_rank=_median(dealt.flatten()),
-        last_token_share=_mean(shares[alive]),
-        firing_rate=_median(activity.firing_rate[layer][alive]),
-        strong_rate=_median(activity.strong_rate[layer][alive]),
+def _deletions(lab: Lab, triggers: Triggers, text: ReadText, config: Config) -> TriggerDeletions | None:
+    if not config.n_deleted:
+        return None
+    return trigger_deletions(
+        lab.gpt,
+        text.tokens,
+        triggers.offset,
+        triggers.length,
+        bos=lab.tokenizer.bos,
+        n_memories=config.n_deleted,
+        n_triggers=CUT_TRIGGERS,
+        most_tokens=CUT_SHARE * text.windows.n_prefixes,
+        seed=config.seed,
     )
 
 
-def _mean(values: Tensor) -> float:
-    return float(values.double().mean()) if len(values) else float("nan")
-
-
-def _median(values: Tensor) -> float:
-    """The middle value, or the mean of the two; torch's quantile would refuse more than 2^24 values."""
-    if not len(values):
-        return float("nan")
-    ordered = np.sort(values.double().numpy())
-    return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+def _gate_signs(
+    lab: Lab, triggers: Triggers, negative: Triggers, deletions: TriggerDeletions | None, text: ReadText
+) -> GateSigns | None:
+    if lab.config.ffn is not FFNKind.SWIGLU or deletions is None:
+        return None
+    return gate_signs(
+        lab.gpt,
+        text.tokens,
+        (negative.offset, negative.length),
+        (triggers.offset, triggers.length),
+        deletions.memory,
+        bos=lab.tokenizer.bos,
+        n_triggers=CUT_TRIGGERS,
+    )

@@ -33,7 +33,7 @@ def layer_rows(result: Result) -> Rows:
             "chance high": each.agreement.chance_high,
             "p": each.agreement.p,
             "lift": each.agreement.lift,
-            "precision": each.precision,
+            "precision": each.precision.share,
             "median rank": each.median_rank,
             "chance rank": each.chance_rank,
             "last-token share": each.last_token_share,

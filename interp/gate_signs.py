@@ -59,7 +59,7 @@ def gate_signs(
     gpt: GPT,
     tokens: Integer[np.ndarray, " corpus"],
     negative: tuple[Int[Tensor, "layer memory trigger"], Int[Tensor, "layer memory trigger"]],
-    positive: tuple[Int[Tensor, "layer memory trigger"], Int[Tensor, "layer memory trigger"]],
+    positive: tuple[Int[Tensor, "layer memory top"], Int[Tensor, "layer memory top"]],
     memories: Int[Tensor, "layer sampled"],
     *,
     bos: int | None,

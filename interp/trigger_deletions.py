@@ -119,6 +119,32 @@ def _sampled(length: Tensor, order: np.ndarray, n_memories: int, most_tokens: in
     return sorted(able[: max(2, int((fed <= most_tokens).sum()))])
 
 
+def memory_deletions(
+    gpt: GPT,
+    tokens: Integer[np.ndarray, " corpus"],
+    layer: int,
+    memory: int,
+    offset: Int[Tensor, " trigger"],
+    length: Int[Tensor, " trigger"],
+    *,
+    bos: int | None,
+    n_triggers: int,
+    seed: int,
+) -> tuple[int, Float[Tensor, " change"]]:
+    """How many of one memory's top triggers could be cut, and their mean falls in the order of `Deletion`."""
+    cut = [_Trigger(memory, int(first), int(n)) for first, n in zip(offset[:n_triggers], length, strict=False)]
+    able = [trigger for trigger in cut if trigger.length >= SHORTEST]
+    fires, falls = _falls(gpt, layer, tokens, able, bos, np.random.default_rng([seed, layer, memory]))
+    return int(fires.sum()), falls[fires].mean(0)
+
+
+@dataclass(frozen=True)
+class _Trigger:
+    memory: int
+    offset: int
+    length: int
+
+
 def _layer_falls(
     gpt: GPT,
     layer: int,
@@ -130,18 +156,31 @@ def _layer_falls(
     rng: np.random.Generator,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Of the chosen memories of a layer: their numbers, how many triggers were measured, and their mean falls."""
+    cut = [
+        _Trigger(memory, int(offset[memory, rank]), int(length[memory, rank]))
+        for memory in chosen
+        for rank in range(length.shape[1])
+        if length[memory, rank] >= SHORTEST
+    ]
+    fires, falls = _falls(gpt, layer, tokens, cut, bos, rng)
     memories = torch.tensor(chosen, dtype=torch.int32)
-    pairs = [(memory, rank) for memory in chosen for rank in range(length.shape[1]) if length[memory, rank] >= SHORTEST]
-    if not pairs:
-        return memories, torch.zeros(0, dtype=torch.int32), torch.zeros(0, len(Deletion))
+    owner = torch.searchsorted(memories, torch.tensor([each.memory for each in cut], dtype=torch.int32))[fires]
+    n_measured = torch.bincount(owner, minlength=len(chosen))
+    total = torch.zeros(len(chosen), len(Deletion), dtype=torch.float64).index_add_(0, owner, falls[fires].double())
+    return memories, n_measured.int(), (total / n_measured[:, None]).float()
+
+
+def _falls(
+    gpt: GPT, layer: int, tokens: np.ndarray, cut: Sequence[_Trigger], bos: int | None, rng: np.random.Generator
+) -> tuple[Bool[Tensor, " trigger"], Float[Tensor, "trigger change"]]:
+    """Which triggers fire their memory when they are fed again, and how far its coefficient falls without tokens."""
     start = [] if bos is None else [bos]
     rows, units = [], []
-    for memory, rank in pairs:
-        first, n = int(offset[memory, rank]), int(length[memory, rank])
-        trigger = [int(token) for token in tokens[first : first + n]]
-        rows += [start + row for row in _changed(trigger, tokens, rng)]
-        units += [memory] * _FED
-    read = read_ends(gpt, layer, [Tap.MLP_POST], rows, units)[0].view(len(pairs), _FED, 2)
+    for trigger in cut:
+        text = [int(token) for token in tokens[trigger.offset : trigger.offset + trigger.length]]
+        rows += [start + row for row in _changed(text, tokens, rng)]
+        units += [trigger.memory] * _FED
+    read = read_ends(gpt, layer, [Tap.MLP_POST], rows, units)[0].view(len(cut), _FED, 2)
     intact = read[:, 0, 0]
     left = {
         Deletion.FIRST: read[:, 1, 0],
@@ -150,12 +189,8 @@ def _layer_falls(
         Deletion.FIRST_REPLACED: read[:, 3, 0],
         Deletion.LAST_REPLACED: read[:, 4, 0],
     }
-    fires = intact > 0  # fed again, a trigger fires its memory, but for rounding where it hardly does
-    falls = torch.stack([(intact - left[change]) / intact for change in Deletion], dim=-1)[fires].double()
-    owner = torch.searchsorted(memories, torch.tensor([memory for memory, _ in pairs], dtype=torch.int32))[fires]
-    n_measured = torch.bincount(owner, minlength=len(chosen))
-    total = torch.zeros(len(chosen), len(Deletion), dtype=torch.float64).index_add_(0, owner, falls)
-    return memories, n_measured.int(), (total / n_measured[:, None]).float()
+    falls = torch.stack([(intact - left[change]) / intact for change in Deletion], dim=-1)
+    return intact > 0, falls  # but for rounding, where a trigger hardly fires, all do
 
 
 def _changed(trigger: list[int], tokens: np.ndarray, rng: np.random.Generator) -> list[list[int]]:

@@ -16,7 +16,7 @@ What it does not show: meanings. A memory of the kind "none" may fire on somethi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -161,6 +161,13 @@ def trigger_evidence(
     holds[:, _PLACES[TriggerPattern.FEW]] = n < FEWEST
     holds[:, _PLACES[TriggerPattern.NONE]] = ~holds.any(-1)
     return TriggerEvidence(n=n.int(), **found, kind=holds.int().argmax(-1).int(), holds=holds, random=random)
+
+
+def stacked(per_layer: Sequence[TriggerEvidence]) -> TriggerEvidence:
+    """The evidence of all layers in one."""
+    names = ("n", *MEASURES, "kind", "holds")
+    of_all = {name: torch.stack([getattr(each, name) for each in per_layer]) for name in names}
+    return TriggerEvidence(**of_all, random=per_layer[0].random)
 
 
 def random_evidence(

@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from analyses import ffn_memories, ffn_reading
+from analyses import ffn_memories, ffn_values
 from analyses.ffn_memories import Config, Result, Split, planned_windows, replayed_coefficient
+from analyses.ffn_reading import read_text
 from analyses.ffn_tables import layer_rows, trigger_text
 from analyses.records import decode, encode, same
 from analyses.registry import Finding
@@ -32,6 +33,11 @@ from tests.conftest import make_gpt_with
 LETTERS = "abcdefghijklmnopqrs"
 PLANTED = {0: "abp", 1: "cdq", 2: "dfh", 3: "gar", 4: "hks", 5: "ien", 6: "jem", 7: "kgo"}
 """Memory: the bigram that fires it, and the token that it promotes and that always follows."""
+
+
+def quick(**settings: object) -> Config:
+    """The study's config with small samples and few deals, which are enough for what is set by hand."""
+    return Config(**({"n_random_sets": 40, "n_deleted": 4, "n_sampled": 64} | settings))
 
 
 def planted_memories(*, promotes: Callable[[str], str] = lambda word: word[2]) -> GPT:
@@ -88,7 +94,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Result]:
     lab = letters_lab(
         tmp_path_factory.mktemp("planted"), planted_memories(), zero=GPT(planted_memories().config, seed=3)
     )
-    return lab, ffn_memories.run(lab, Config(n_triggers=6, batch_size=7))
+    return lab, ffn_memories.run(lab, quick(n_triggers=6, batch_size=7))
 
 
 def occurrences(lab: Lab, config: Config, word: str) -> list[tuple[int, int]]:
@@ -126,7 +132,7 @@ def test_planted_values_promote_what_follows_with_agreement_one_and_the_lift_of_
     assert layer.agreement.chance == 1 / 8  # eight different tokens, each promoted once and following once
     assert layer.agreement.lift == 8
     assert layer.agreement.p == 1 / 1001
-    assert layer.precision == 1
+    assert (layer.precision.share, layer.precision.chance) == (1, pytest.approx(1 / 8))
     assert layer.median_rank == 0
     assert layer.last_token_share == 1
     assert (result.reading.values.next_rank == 0).all()
@@ -151,7 +157,7 @@ def test_every_sentence_names_run_step_n_seed_and_level(found: tuple[Lab, Result
 def test_agreement_is_denied_where_values_promote_something_else(tmp_path: Path) -> None:
     elsewhere = dict(zip(PLANTED.values(), "bcdefghi", strict=True))
     gpt = planted_memories(promotes=lambda word: elsewhere[word])
-    result = ffn_memories.run(letters_lab(tmp_path, gpt), Config(n_triggers=6))
+    result = ffn_memories.run(letters_lab(tmp_path, gpt), quick(n_triggers=6))
     assert result.reading.summary.layers[0].agreement.share == 0
     assert result.initial is None
     said = ffn_memories.findings(result)
@@ -164,7 +170,7 @@ def test_agreement_is_denied_where_values_promote_something_else(tmp_path: Path)
 def test_a_random_model_beside_another_random_model_has_nothing_found(tmp_path: Path) -> None:
     first, second = (make_gpt_with(seed=seed, d_vocab=257, n_ctx=24, ffn="relu") for seed in (1, 2))
     lab = written_run(tmp_path / "run", first, ByteTokenizer(), ("stdlib",), zero=second)
-    said = ffn_memories.findings(ffn_memories.run(lab, Config(n_tokens=6_000)))
+    said = ffn_memories.findings(ffn_memories.run(lab, quick(n_tokens=6_000)))
     assert [finding.found for finding in said] == [False, False, False], [finding.sentence for finding in said]
 
 
@@ -237,7 +243,7 @@ def test_a_memory_that_never_fires_is_dead_and_has_no_triggers(tmp_path: Path) -
     gpt = planted_memories()
     with torch.no_grad():
         gpt.layers[0].mlp.in_proj.bias[3] = -2.0
-    result = ffn_memories.run(letters_lab(tmp_path, gpt), Config(n_triggers=6))
+    result = ffn_memories.run(letters_lab(tmp_path, gpt), quick(n_triggers=6))
     layer = result.reading.summary.layers[0]
     assert (layer.n_dead, layer.agreement.n) == (1, 7)
     assert not result.reading.activity.alive[0, 3]
@@ -255,7 +261,7 @@ def test_a_trigger_of_real_text_fed_again_gives_its_stored_coefficient(
     tmp_path: Path, norm: str, ffn: str, positions: str
 ) -> None:
     lab = python_lab(tmp_path / "run", norm=norm, ffn=ffn, positions=positions)
-    config = Config(n_tokens=1500, n_triggers=3, step_zero=False)
+    config = quick(n_tokens=1500, n_triggers=3, step_zero=False)
     result = ffn_memories.run(lab, config)
     triggers = result.reading.triggers
     for layer, memory, rank in triggers.present.nonzero()[::9].tolist():
@@ -270,7 +276,7 @@ def test_a_trigger_of_real_text_fed_again_gives_its_stored_coefficient(
 
 
 def test_the_triggers_of_real_text_are_those_of_brute_force(tmp_path: Path) -> None:
-    lab, config = python_lab(tmp_path / "run", ffn="relu"), Config(n_tokens=2000, n_triggers=4, batch_size=16)
+    lab, config = python_lab(tmp_path / "run", ffn="relu"), quick(n_tokens=2000, n_triggers=4, batch_size=16)
     windows = planned_windows(lab, config)
     coefficients, ends = [], []
     for rows, places in window_batches(lab.corpus.tokens, windows, bos=256, batch_size=16):
@@ -288,7 +294,7 @@ def test_the_triggers_of_real_text_are_those_of_brute_force(tmp_path: Path) -> N
 
 
 def test_parts_of_the_corpus_merged_in_any_order_give_the_whole(tmp_path: Path) -> None:
-    lab, config = python_lab(tmp_path / "run"), Config(n_tokens=3000, batch_size=8)
+    lab, config = python_lab(tmp_path / "run"), quick(n_tokens=3000, batch_size=8)
     windows = planned_windows(lab, config)
     batches = list(window_batches(lab.corpus.tokens, windows, bos=256, batch_size=8))
 
@@ -298,9 +304,11 @@ def test_parts_of_the_corpus_merged_in_any_order_give_the_whole(tmp_path: Path) 
             known = ffn_memories.update(lab, known, tokens, ends)
         return known
 
-    whole = ffn_memories.finish(lab, config, windows, state(batches))
+    spans = [(int(start), int(stop)) for start, stop in lab.corpus.train.spans]
+    text = read_text(lab.corpus.tokens, spans, windows, config)
+    whole = ffn_memories.finish(lab, config, text, state(batches))
     shards = [state(batches[rank::3]) for rank in (2, 0, 1)]
-    merged = ffn_memories.finish(lab, config, windows, ffn_memories.merge(ffn_memories.merge(*shards[:2]), shards[2]))
+    merged = ffn_memories.finish(lab, config, text, ffn_memories.merge(ffn_memories.merge(*shards[:2]), shards[2]))
     assert same(whole.triggers, merged.triggers)
     assert same(whole.values, merged.values)
     assert torch.equal(whole.activity.histogram, merged.activity.histogram)
@@ -310,7 +318,7 @@ def test_parts_of_the_corpus_merged_in_any_order_give_the_whole(tmp_path: Path) 
 def test_ranks_are_counted_exactly_and_chance_over_a_sample_of_pairs_comes_near(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab, config = python_lab(tmp_path), Config(n_tokens=2000)
+    lab, config = python_lab(tmp_path), quick(n_tokens=2000)
     result = ffn_memories.run(lab, config)
     for layer, summary in enumerate(result.reading.summary.layers):
         alive = result.reading.activity.alive[layer]
@@ -320,7 +328,7 @@ def test_ranks_are_counted_exactly_and_chance_over_a_sample_of_pairs_comes_near(
         assert result.reading.values.next_rank[layer, alive].tolist() == table[own].tolist()
         assert summary.median_rank == float(table[own].double().quantile(0.5))
         assert summary.chance_rank == float(table[~own].double().quantile(0.5))
-    monkeypatch.setattr(ffn_reading, "_COMPARED", 0)
+    monkeypatch.setattr(ffn_values, "_COMPARED", 0)
     for exact, sampled in zip(
         result.reading.summary.layers, ffn_memories.run(lab, config).reading.summary.layers, strict=True
     ):
@@ -332,9 +340,9 @@ def test_ranks_are_counted_exactly_and_chance_over_a_sample_of_pairs_comes_near(
 def test_the_random_control_is_what_random_prefixes_share(tmp_path: Path) -> None:
     """With one trigger every set agrees with itself; with many, at least the corpus's commonest token is shared."""
     lab = python_lab(tmp_path / "run")
-    alone = ffn_memories.run(lab, Config(n_tokens=2000, n_triggers=1))
+    alone = ffn_memories.run(lab, quick(n_tokens=2000, n_triggers=1))
     assert alone.random_last_token_share == 1
-    many = ffn_memories.run(lab, Config(n_tokens=2000, n_triggers=50))
+    many = ffn_memories.run(lab, quick(n_tokens=2000, n_triggers=50))
     commonest = torch.bincount(torch.from_numpy(lab.corpus.tokens.astype("int64"))).max() / len(lab.corpus.tokens)
     assert float(commonest) - 0.05 < many.random_last_token_share < float(commonest) + 0.15
 
@@ -342,7 +350,7 @@ def test_the_random_control_is_what_random_prefixes_share(tmp_path: Path) -> Non
 def test_held_out_text_is_read_where_it_is_asked_for(tmp_path: Path) -> None:
     lab = python_lab(tmp_path / "run")
     held_out = {(int(start), int(end)) for start, end in lab.corpus.held_out.spans}
-    windows = planned_windows(lab, Config(n_tokens=10**9, split=Split.HELD_OUT))
+    windows = planned_windows(lab, quick(n_tokens=10**9, split=Split.HELD_OUT))
     assert windows.n_prefixes == sum(end - start - 1 for start, end in held_out)
     assert all(any(a <= start < b for a, b in held_out) for start in windows.starts.tolist())
 
@@ -370,13 +378,13 @@ def test_a_result_comes_back_whole_from_its_record(found: tuple[Lab, Result]) ->
 def test_an_attention_only_model_is_refused_with_a_sentence(tmp_path: Path) -> None:
     lab = python_lab(tmp_path / "run", ffn="none")
     with pytest.raises(InputError, match="attention-only"):
-        ffn_memories.run(lab, Config())
+        ffn_memories.run(lab, quick())
 
 
 def test_a_run_without_text_is_refused_with_a_sentence(tmp_path: Path) -> None:
     lab = written_run(tmp_path / "run", make_gpt_with(d_vocab=257), ByteTokenizer(), ("repeats",))
     with pytest.raises(InputError, match="has no text in its train split"):
-        ffn_memories.run(lab, Config())
+        ffn_memories.run(lab, quick())
 
 
 def test_seeds_below_zero_are_refused() -> None:
@@ -386,4 +394,4 @@ def test_seeds_below_zero_are_refused() -> None:
 
 def test_amounts_of_nothing_are_refused() -> None:
     with pytest.raises(ConfigError, match="n_triggers=0 is not an amount"):
-        Config(n_triggers=0)
+        quick(n_triggers=0)
