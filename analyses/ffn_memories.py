@@ -59,7 +59,7 @@ State = tuple[CoefficientStream, ...]
 
 
 def run(subject: Lab, config: Config, *, progress: Progress | None = None, keeper: Keeper | None = None) -> Result:
-    """Read the corpus through the checkpoint, and through step 0; `keeper` shares and saves the work, if there is one."""
+    """Read the corpus through the checkpoint, and through step 0; a `keeper` shares and saves the work."""
     require_memories(subject.config)
     source = study_text(subject, config.split, config.text)
     windows = _windows(subject, config, source)

@@ -4,14 +4,16 @@ A study module has, in this order: `QUESTION` (one sentence), `Config` (frozen, 
 tensors on the CPU), `run(subject, config, *, progress=None) -> Result` (pure), `table(result)`, `figure(result)` and
 `findings(result)`. Modules are imported when they are asked for, so that listing the studies costs nothing. A study
 that can do without a run says `NEEDS_RUN = False`, and its `run` also takes `device`. A study that reads files beside
-the checkpoint's own weights (logs, a twin, step 0) also has `inputs(subject, config) -> list[Path]`: a saved result is
-used again only while they are unchanged. A study of more than one kind of row has `more_tables(result)`, by name, and
-one with examples in text has `passages(result)`.
+the checkpoint's own weights (logs, a twin, step 0) also has `inputs(subject, config) -> list[Path]`: a saved result
+is used again only while they are unchanged. One that streams a corpus has a `run` that also takes `keeper`, so that
+processes can share it and a kill does not lose it (`analyses.streamed`). A study of more than one kind of row has
+`more_tables(result)`, by name, and one with examples in text has `passages(result)`.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,8 @@ from model.errors import InputError, UnknownNameError, closest
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from analyses.kept_states import Keeper
 
 Progress = Callable[[int, int, str], None]
 """Called as progress(done, total, what); may raise to stop the work."""
@@ -104,13 +108,30 @@ class Study:
         """Whether there is nothing to study without a checkpoint; a study of initialization says NEEDS_RUN = False."""
         return getattr(self.module, "NEEDS_RUN", True)
 
-    def run(self, subject: Any, config: Any, *, progress: Progress | None = None, device: str = "cpu") -> Any:
-        """The result for `subject`, a `Lab` or None; `device` is for models that the study makes itself."""
+    @property
+    def is_shared(self) -> bool:
+        """Whether several processes can share one run of it: its `run` takes a `keeper` (`analyses.streamed`)."""
+        return "keeper" in inspect.signature(self.module.run).parameters
+
+    def run(
+        self,
+        subject: Any,
+        config: Any,
+        *,
+        progress: Progress | None = None,
+        device: str = "cpu",
+        keeper: Keeper | None = None,
+    ) -> Any:
+        """The result for `subject`, a `Lab` or None.
+
+        `device` is for models that the study makes itself, `keeper` for studies that share and save a long pass.
+        """
         if not self.needs_run:
             return self.module.run(subject, config, progress=progress, device=device)
         if subject is None:
             raise InputError(f"{self.name} studies a trained model; name one, for example runs/demo or runs/demo@512.")
-        return self.module.run(subject, config, progress=progress)
+        shared = {"keeper": keeper} if self.is_shared else {}
+        return self.module.run(subject, config, progress=progress, **shared)
 
     def inputs(self, subject: Any, config: Any) -> Sequence[Path]:
         """The files beside the checkpoint that the study reads."""

@@ -4,6 +4,10 @@
 result, table and figure under the run. A result of the same weights and config that is already there is returned
 instead. `RUN@all` runs every checkpoint. The command `cutaway run` and `python -m analyses.attention_patterns` are
 both this.
+
+Under `torchrun` the processes share out checkpoints (RUN@all), or the corpus of a study that streams one
+(`analyses.streamed`); of any other study the first process does all. It alone answers, and with what one process would
+have: the others return nothing.
 """
 
 from __future__ import annotations
@@ -12,22 +16,24 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from analyses import training_curve
+from analyses.kept_states import Keeper
 from analyses.registry import STUDIES, Finding, Progress, Study, get_study
 from analyses.results import Provenance, SavedResult, load_result, result_folder, save_result
+from analyses.streamed import ShareRead
 from analyses.versions import versions
 from model.checkpoint import checkpoint_steps
 from model.errors import CheckpointError, CutawayError, InputError
 from model.files import sha256_of
 from model.lab import RUN, Lab, imported_from, open_run, parse_run_spec, read_run
 from model.settings import config_hash, to_plain, with_settings
-from model.training.distributed import pick_device
+from model.training.distributed import World, connected, pick_device
 
 __all__ = [
     "STUDIES", "Finding", "Progress", "Provenance", "SavedResult", "Study", "get_study", "load_result", "main",
@@ -63,30 +69,47 @@ def run_everywhere(
     progress: Progress | None = None,
     reuse: bool = True,
     runs: Path = Path("runs"),
+    world: World | None = None,
+    told: Callable[[str], None] | None = None,
 ) -> list[SavedResult]:
     """Like `run_study`, with one result for each checkpoint that `spec` names, in order of step.
 
-    `device` is auto, cpu or cuda; what it comes to is where every model runs, and what the record says.
+    `device` is auto, cpu or cuda; what it comes to is where every model runs, and what the record says. The processes
+    of a `world` share the work, and those that do not lead return no result. `told` is given what is worth a sentence
+    and not an error, such as kept work that cannot be used.
     """
-    study, place = get_study(name), str(pick_device(device))
-    asked = _Question(study, with_settings(study.config_class(), list(settings)), place, progress, reuse)
+    study, place, world = get_study(name), str(pick_device(device)), world or World()
+    asked = _Question(
+        study=study,
+        config=with_settings(study.config_class(), list(settings)),
+        device=place,
+        progress=progress if world.leads else None,
+        reuse=reuse,
+        world=world,
+        told=told if world.leads and told is not None else _unheard,
+    )
     if spec is None:
         if study.needs_run:
             raise InputError(f"{name} studies a checkpoint; say which, as RUN or RUN@STEP, for example runs/demo@512.")
-        return [asked.answer(None, runs / "_studies")]
-    return [asked.answer(lab, Path(lab.path) / "studies") for lab in _opened(str(spec), place)]
+        return asked.answers([None], runs / "_studies")
+    specs, folder = _checkpoints(str(spec))
+    return asked.answers(specs, folder / "studies")
 
 
-def _opened(spec: str, device: str) -> Iterable[Lab]:
-    """The checkpoints that a spec names, opened one after the other."""
+def _checkpoints(spec: str) -> tuple[list[str], Path]:
+    """The checkpoints that a spec names, and the folder of their run."""
     path, step = parse_run_spec(spec)
     specs = [f"{path}@{each}" for each in checkpoint_steps(path)] if step == "all" else [spec]
     if not specs:
         raise CheckpointError(f"{path} has no complete checkpoint to study; train it first.")
-    return (open_run(each, device=device) for each in specs)
+    return specs, path
 
 
-@dataclass(frozen=True)
+def _unheard(sentence: str) -> None:
+    del sentence
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Question:
     """What is asked, the same for every checkpoint it is asked of."""
 
@@ -96,16 +119,55 @@ class _Question:
     """Where it is asked: cpu, or cuda with its number."""
     progress: Progress | None
     reuse: bool
+    world: World
+    """The processes that answer."""
+    told: Callable[[str], None]
 
-    def answer(self, lab: Lab | None, studies: Path) -> SavedResult:
-        """The saved result if it is there and still the answer, else a new one."""
+    def answers(self, specs: Sequence[str | None], studies: Path) -> list[SavedResult]:
+        """One result for each spec, in the leading process; several are dealt to the processes, one is shared."""
+        if len(specs) == 1 or self.world.size == 1:
+            found = [self.answer(spec, studies) for spec in specs]
+            return [saved for saved in found if saved is not None]
+        alone = replace(self, world=World())
+        paths = {spec: alone.answer(spec, studies) for spec in specs[self.world.rank :: self.world.size]}
+        self.world.wait()
+        if not self.world.leads:
+            return []
+        return [saved if (saved := paths.get(spec)) is not None else self._saved(spec, studies) for spec in specs]
+
+    def answer(self, spec: str | None, studies: Path) -> SavedResult | None:
+        """The saved result if it is there and still the answer, else a new one; None where another process leads."""
+        lab = None if spec is None else open_run(spec, device=self.device)
         asked = self._provenance(lab)
-        if self.reuse and (known := _known(studies, asked)):
-            return known
+        known = _known(studies, asked) if self.reuse else None
+        self.world.wait()  # before the leading process saves a result that another one then finds
+        if known is not None or not (self.world.leads or self.study.is_shared):
+            return known if self.world.leads else None
+        keeper = self._keeper(studies, asked)
         started = time.perf_counter()
-        result = self.study.run(lab, self.config, progress=self.progress, device=self.device)
+        try:
+            result = self.study.run(lab, self.config, progress=self.progress, device=self.device, keeper=keeper)
+        except ShareRead:
+            return None
         seconds = round(time.perf_counter() - started, 3)
-        return save_result(studies, result, replace(asked, seconds=seconds, created=_now()))
+        saved = save_result(studies, result, replace(asked, seconds=seconds, created=_now()))
+        keeper.forget()
+        return saved
+
+    def _saved(self, spec: str | None, studies: Path) -> SavedResult:
+        """What another process has just saved."""
+        lab = None if spec is None else open_run(spec, device=self.device)
+        return load_result(result_folder(studies, self._provenance(lab)))
+
+    def _keeper(self, studies: Path, asked: Provenance) -> Keeper:
+        """Where unfinished work on this question is kept: beside its result, under a hidden name."""
+        final = result_folder(studies, asked)
+        return Keeper(
+            folder=final.with_name(f".unfinished-{final.name}"),
+            asked=[*_what_decides(asked), self.device.partition(":")[0]],
+            world=self.world,
+            told=self.told,
+        )
 
     def _provenance(self, lab: Lab | None) -> Provenance:
         return Provenance(
@@ -166,12 +228,26 @@ def main(study: str, arguments: Sequence[str] | None = None) -> int:
     """`python -m analyses.STUDY RUN[@STEP|@all]`: run, save, say what was found; 2 and a sentence on a user's error."""
     given = _parser(study).parse_args(arguments)
     try:
-        results = run_everywhere(study, given.run, given.settings, device=given.device, reuse=not given.fresh)
-        sys.stdout.write(_json_text(results) if given.json else "\n".join(map(_spoken, results)) + "\n")
+        with connected(pick_device(given.device)) as world:
+            results = run_everywhere(
+                study,
+                given.run,
+                given.settings,
+                device=given.device,
+                reuse=not given.fresh,
+                world=world,
+                told=_complain,
+            )
+        if results:
+            sys.stdout.write(_json_text(results) if given.json else "\n".join(map(_spoken, results)) + "\n")
     except CutawayError as error:
-        sys.stderr.write(f"{error}\n")
+        _complain(str(error))
         return 2
     return 0
+
+
+def _complain(sentence: str) -> None:
+    sys.stderr.write(f"{sentence}\n")
 
 
 def _parser(study: str) -> argparse.ArgumentParser:

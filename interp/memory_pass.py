@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.coefficient_bins import N_SIGNED, above_zero, code_of, sides, signed_bins
+from interp.exact_sums import limbs
 from interp.memory_stream import CoefficientStream
 from interp.position_sample import admitted, updated_sample
 from interp.running_top import RunningTop
@@ -99,7 +100,7 @@ class _Layer:
         self._largest = RunningTop(stream.top, 1, device)
         self._smallest = RunningTop(stream.bottom, -1, device)
         self._counts = torch.zeros(n_memories * N_SIGNED, dtype=torch.int64, device=device)
-        self._totals = torch.zeros(2, n_memories, dtype=torch.float64, device=device)
+        self._sums = torch.zeros(2, 2, n_memories, dtype=torch.int64, device=device)
         self._bins = signed_bins().to(device)
         self._columns = torch.arange(n_memories, dtype=torch.int32, device=device) * N_SIGNED
         self._waiting: list[tuple[Tensor, Tensor]] = []
@@ -115,10 +116,10 @@ class _Layer:
         """Take in the positions `kept`; those of them with the indices `sampled` are for the sample."""
         rows = self._bench.room("rows", torch.float32, len(kept), coefficients.shape[1])
         torch.index_select(coefficients.float(), 0, kept, out=rows)
+        self._sum(rows)
+        self._count(rows)
         self._largest.add(rows, ends)
         self._smallest.add(rows, ends)
-        self._count(rows)
-        self._sum(rows)
         self._wait(ends[sampled], rows.index_select(0, sampled.to(rows.device)).cpu())
         self._n_prefixes += len(ends)
 
@@ -126,9 +127,6 @@ class _Layer:
         """The stream as a value again."""
         before, counts = self._before, self._counts.view(-1, N_SIGNED).cpu()
         (n_active, n_negative), (histogram, negative_histogram) = above_zero(counts), sides(counts)
-        total, total_squares = self._totals.cpu()
-        if not total_squares.isfinite().all():
-            raise InputError(NOT_FINITE)
         self._draw()
         return replace(
             before,
@@ -138,8 +136,7 @@ class _Layer:
             n_negative=before.n_negative + n_negative,
             histogram=before.histogram + histogram,
             negative_histogram=before.negative_histogram + negative_histogram,
-            total=before.total + total,
-            total_squares=before.total_squares + total_squares,
+            sums=before.sums + self._sums.cpu(),
             sample=self.sample,
             n_prefixes=before.n_prefixes + self._n_prefixes,
         )
@@ -152,10 +149,14 @@ class _Layer:
         self._counts += torch.bincount(places.view(-1), minlength=len(self._counts))
 
     def _sum(self, rows: Float[Tensor, "prefix memory"]) -> None:
+        total = total_squares = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
         for block in rows.split(max(1, _BLOCK // rows.shape[1])):
             exact = self._bench.room("exact", torch.float64, *block.shape).copy_(block)
-            self._totals[0] += exact.sum(0)
-            self._totals[1] += exact.square_().sum(0)
+            total = total + exact.sum(0)
+            total_squares = total_squares + exact.square_().sum(0)
+        if not total_squares.isfinite().all():
+            raise InputError(NOT_FINITE)
+        self._sums += limbs(torch.stack([total, total_squares]))
 
     def _wait(self, ends: Int[Tensor, " sampled"], coefficients: Float[Tensor, "sampled memory"]) -> None:
         self._waiting.append((ends, coefficients))

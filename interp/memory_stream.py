@@ -4,10 +4,9 @@ An FFN layer is a sum of memories, FFN(x) = sum_i m_i v_i + b. The coefficient m
 matches key i (it is `hook_post`, for swiglu with its gate). What the value v_i then writes: `interp.memory_values`.
 
 A corpus is streamed once. Kept per memory are the t prefixes with the largest coefficients and the t with the most
-negative ones, exactly (`interp.topk`); counts and a histogram of either sign; sums in fp64; and the coefficients at
-prefixes drawn by hash, the same for all memories (`interp.position_sample`). What is kept does not grow with the
-corpus, and parts of it merged give what one pass gives: all of it bit for bit in any order, but for the two sums, which
-are rounded, and bit for bit where parts are merged in one order.
+negative ones, exactly (`interp.topk`); counts and a histogram of either sign; fp64 sums (`interp.exact_sums`); and the
+coefficients at prefixes drawn by hash, the same for all memories (`interp.position_sample`). What is kept does not grow
+with the corpus, and batches taken in and parts merged in any order give the same, bit for bit.
 
 ReLU has a natural zero. GELU and swiglu have not: there "active" (m > 0) says only on which side the key was passed,
 and the share of prefixes above a tenth of the largest coefficient is the better firing rate. A negative coefficient
@@ -26,6 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.coefficient_bins import N_BINS
+from interp.exact_sums import value_of
 from interp.position_sample import PositionSample, empty_sample, merged_samples
 from interp.topk import empty_top, merged_tops
 from model.config import AttentionKind, FFNKind
@@ -60,17 +60,24 @@ class CoefficientStream:
     negative_histogram: Int[Tensor, "memory bin"]
     """The same of the coefficients with their signs turned."""
 
-    total: Float[Tensor, " memory"]
-    """Sum of the coefficients, fp64."""
-
-    total_squares: Float[Tensor, " memory"]
-    """Sum of their squares, fp64."""
+    sums: Int[Tensor, "limb power memory"]
+    """Of each batch the fp64 sum of the coefficients, and that of their squares, added up exactly."""
 
     sample: PositionSample
     """Coefficients [memory, sample] at prefixes drawn by hash, named by the offset of their last token."""
 
     n_prefixes: int
     """Prefixes seen."""
+
+    @property
+    def total(self) -> Float[Tensor, " memory"]:
+        """Sum of the coefficients, fp64."""
+        return value_of(self.sums)[0]
+
+    @property
+    def total_squares(self) -> Float[Tensor, " memory"]:
+        """Sum of their squares, fp64."""
+        return value_of(self.sums)[1]
 
 
 def require_memories(config: GPTConfig) -> None:
@@ -107,8 +114,7 @@ def empty_stream(
         n_negative=torch.zeros(n_memories, dtype=torch.int64),
         histogram=torch.zeros(n_memories, N_BINS, dtype=torch.int64),
         negative_histogram=torch.zeros(n_memories, N_BINS, dtype=torch.int64),
-        total=torch.zeros(n_memories, dtype=torch.float64),
-        total_squares=torch.zeros(n_memories, dtype=torch.float64),
+        sums=torch.zeros(2, 2, n_memories, dtype=torch.int64),
         sample=empty_sample((n_memories,), n_sampled, seed),
         n_prefixes=0,
     )
@@ -123,8 +129,7 @@ def merged_streams(left: CoefficientStream, right: CoefficientStream) -> Coeffic
         n_negative=left.n_negative + right.n_negative,
         histogram=left.histogram + right.histogram,
         negative_histogram=left.negative_histogram + right.negative_histogram,
-        total=left.total + right.total,
-        total_squares=left.total_squares + right.total_squares,
+        sums=left.sums + right.sums,
         sample=merged_samples(left.sample, right.sample),
         n_prefixes=left.n_prefixes + right.n_prefixes,
     )

@@ -39,11 +39,23 @@ def run(
     as_json: Json = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute again what is already saved.")] = False,
 ) -> None:
-    """Run a study on a checkpoint, save its result, and say what it found."""
+    """Run a study on a checkpoint, save its result, and say what it found. Processes of torchrun share the work."""
     from analyses.study import run_everywhere
+    from model.training.distributed import connected, pick_device
 
-    with bar(study) as shown:
-        results = run_everywhere(study, subject, settings, device=device, progress=shown.on_progress, reuse=not fresh)
+    with connected(pick_device(device)) as world, bar(study) as shown:
+        results = run_everywhere(
+            study,
+            subject,
+            settings,
+            device=device,
+            progress=shown.on_progress,
+            reuse=not fresh,
+            world=world,
+            told=shown.message,
+        )
+    if not world.leads:
+        return
     say(_as_json(results)) if as_json else _tell(results)
 
 

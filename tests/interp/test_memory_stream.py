@@ -95,11 +95,17 @@ def test_streams_in_pieces_merged_in_any_order_equal_a_stream_in_one() -> None:
     alike(merged_streams(third, merged_streams(second, first)), whole)
 
 
-def test_sums_are_bit_for_bit_the_same_where_pieces_are_merged_in_the_same_order() -> None:
-    values = torch.randn(6, 300, generator=torch.Generator().manual_seed(0))
-    once, again = (merged_streams(*streamed(values, slice(0, 130), slice(130, None))) for _ in range(2))
-    assert torch.equal(once.total, again.total)
-    assert torch.equal(once.total_squares, again.total_squares)
+def test_batches_in_any_order_and_grouping_give_the_same_bits() -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = 10 ** torch.randn(20, 4000, generator=generator) * torch.randn(20, 4000, generator=generator)
+    one, two, three, four = streamed(values, *(slice(start, start + 1000) for start in range(0, 4000, 1000)))
+    chained = merged_streams(merged_streams(merged_streams(one, two), three), four)
+    paired = merged_streams(merged_streams(four, two), merged_streams(three, one))
+    assert torch.equal(chained.sums, paired.sums)
+    assert torch.equal(chained.total, paired.total)
+    a, b, c, d = (part.double().sum(1) for part in values.split(1000, dim=1))
+    assert not torch.equal(a + b + c + d, d + b + (c + a))  # which plain sums do not
+    alike(chained, paired)
 
 
 def test_what_is_kept_does_not_grow_with_the_corpus() -> None:
