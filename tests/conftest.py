@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 from torch import Tensor
@@ -12,6 +13,10 @@ from torch import Tensor
 from model import GPT, GPTConfig
 
 torch.set_num_threads(1)
+
+# An example may take as long as it likes: how fast a busy machine is says nothing about what a test claims.
+hypothesis.settings.register_profile("suite", deadline=None)
+hypothesis.settings.load_profile("suite")
 
 TINY: dict[str, Any] = {"n_layers": 2, "n_heads": 4, "d_model": 32, "n_ctx": 24, "d_vocab": 50}
 
