@@ -40,8 +40,8 @@ def within_layers(layers: Tensor) -> list[list[int]]:
 
 
 def test_chance_within_layers_is_the_mean_over_all_deals_within_layers() -> None:
-    promoted, followed = torch.tensor([1, 1, 2, 3, 5, 2]), torch.tensor([1, 2, 1, 1, 5, 5])
-    layers = torch.tensor([0, 1, 0, 1, 0, 1])
+    promoted, followed = torch.tensor([1, 1, 2, 2, 5, 2]), torch.tensor([1, 3, 2, 2, 5, 5])
+    layers = torch.tensor([0, 0, 1, 1, 0, 1])
     shares = [float((promoted == followed[order]).float().mean()) for order in within_layers(layers)]
     assert chance_agreement(promoted, followed, layers) == pytest.approx(sum(shares) / len(shares))
     assert chance_agreement(promoted, followed, layers) != pytest.approx(chance_agreement(promoted, followed))
