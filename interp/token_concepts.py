@@ -34,6 +34,7 @@ from torch import Tensor
 
 from interp.concept_kinds import ConceptKind, concepts_of
 from interp.stats import Interval, bootstrap_mean
+from model.settings import as_enum
 
 N_TOP = 30
 """Tokens of a value that are looked at (Geva et al. 2022)."""
@@ -56,6 +57,9 @@ class Concept:
 
     n_tokens: int
     """How many tokens of the vocabulary it covers."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", as_enum(ConceptKind, self.kind, "kind"))
 
     def __str__(self) -> str:
         return f"{self.kind} {self.text}" if self.text else str(self.kind)

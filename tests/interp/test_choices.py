@@ -40,9 +40,11 @@ from analyses.claims.bounds import Standing as Comes
 from analyses.claims.statement import ControlKind, Statement
 from analyses.claims.verdicts import Beside, Checkpoint
 from analyses.claims.verdicts import Verdict as Outcome
+from analyses.ffn_composition_result import Config as CompositionConfig
 from analyses.ffn_config import Config as FFNConfig
 from analyses.ffn_config import Split
 from analyses.head_importance_result import Ratio
+from analyses.memory_search import MemoryState, Query
 from analyses.views.embed import embed, page
 from analyses.views.sources import View, sources
 from interp.ablation import Ablation, Frozen, ablated, ablation_of, hooks_for, mean_activations
@@ -56,6 +58,7 @@ from interp.composition import Composition, Null, Pair, composition
 from interp.composition_algebra import Kind as Reads
 from interp.composition_algebra import Over, Plan, layers_of, readers_of, scores_between, writers_of
 from interp.composition_plan import planned
+from interp.concept_kinds import ConceptKind
 from interp.detector import ErrorMeasure, HeadPattern, detect_heads, match_heads, overlap, similarity, wanted_pattern
 from interp.effects import AblationEffect, ablate, benches_for, effect_of
 from interp.folding import folded_heads
@@ -73,12 +76,14 @@ from interp.patching import Direction, Patched, activation_patching, patch_grid
 from interp.path_patching import path_effects, path_effects_by
 from interp.path_results import PathEffects
 from interp.paths import FFNs, Input, Receiver, Scales, feeding_paths
+from interp.pattern_kinds import TriggerPattern
 from interp.places import Intervention, Place, PlaceKind, head, memory, parse_intervention, resolve_places
 from interp.recordings import Means, Recording, record
 from interp.repaired import Component, Part
 from interp.stats import Interval, bootstrap_mean, bootstrap_means
 from interp.stimuli import reordered, repeated_tokens
 from interp.supplies import Supplies
+from interp.token_concepts import Concept
 from interp.token_effects import token_effects
 from interp.vocabulary_reading import Circuit, SingularReading, ov_vocabulary
 from model import GPT, Norm, NormKind
@@ -510,6 +515,7 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     ),
     "analyses.claims.verdicts.Verdict.expected": (Comes, lambda given, _: repr(came(expected=given))),
     "analyses.claims.verdicts.Verdict.standing": (Comes, lambda given, _: repr(came(standing=given))),
+    "analyses.ffn_composition_result.Config.split": (Split, lambda given, _: repr(CompositionConfig(split=given))),
     "analyses.ffn_config.Config.split": (Split, lambda given, _: repr(FFNConfig(split=given))),
     "analyses.gradient_initialization.Initialization.profile": (
         Norm,
@@ -595,6 +601,12 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Intervention,
         lambda given, _: repr(repair_result.Config(intervention=given)),
     ),
+    "interp.token_concepts.Concept.kind": (
+        ConceptKind,
+        lambda given, _: str(Concept(kind=given, text="", n_tokens=4)),
+    ),
+    "analyses.memory_search.Query.pattern": (TriggerPattern, lambda given, _: repr(Query(pattern=given))),
+    "analyses.memory_search.Query.state": (MemoryState, lambda given, _: repr(Query(state=given))),
     "interp.repaired.Component.part": (Part, lambda given, _: repr(Component(label="L0H0", layer=0, part=given))),
     "analyses.views.embed.embed": (View, lambda given, _: embed(given, GRID)),
     "analyses.views.embed.page": (View, lambda given, _: page(given, GRID, "toy")),
