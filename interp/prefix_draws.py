@@ -38,6 +38,19 @@ class DrawnPrefixes:
         return self.ends - self.windows.starts[self.window] + 1
 
 
+def elsewhere(window: Int[np.ndarray, " prefix"]) -> Int[np.ndarray, " prefix"]:
+    """For each prefix, in rising order of windows, one of the next window (of the first, behind the last).
+
+    >>> elsewhere(np.array([0, 0, 0, 1, 2, 2])).tolist()
+    [3, 3, 3, 4, 0, 1]
+    """
+    _, first, place, sizes = np.unique(window, return_index=True, return_inverse=True, return_counts=True)
+    if len(sizes) < 2:
+        raise InputError("all prefixes are of one window, so none is elsewhere; draw more of them.")
+    following = (place + 1) % len(sizes)
+    return first[following] + (np.arange(len(window)) - first[place]) % sizes[following]
+
+
 def drawn_prefixes(windows: Windows, n_prefixes: int, *, per_window: int, seed: int) -> DrawnPrefixes:
     """About `n_prefixes` of the prefixes in `windows`, up to `per_window` of a window (more where one is drawn twice).
 

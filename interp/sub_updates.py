@@ -28,7 +28,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.ffn_composition import Composed, MemoryTokens, first_to_stay
+from interp.ffn_composed import Composed, first_to_stay
+from interp.ffn_composition import MemoryTokens
 from interp.ffn_parts import LayerParts, StreamDecoder, decoder_of, written_values
 from model.errors import InputError
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from interp.ffn_composition import Case, Composed, Counted, composed, joined, memory_tokens
+from interp.ffn_composed import Case, Composed, Counted, joined
+from interp.ffn_composition import composed, memory_tokens
 from interp.ffn_parts import (
     LayerParts,
     decoder_of,
@@ -73,6 +74,7 @@ def test_parts_are_the_models_own(gpt: GPT) -> None:
         written = each.summed(each.coefficients, written_values(gpt, layer))
         constant = each.update - written
         mlp, norm = gpt.layers[layer].mlp, gpt.layers[layer].ln2_post
+        assert mlp is not None
         bias = torch.zeros(32) if mlp.out_proj.bias is None else mlp.out_proj.bias.detach()
         if norm is not None:
             bias = (bias - bias.mean() if norm.centres else bias) * norm.w / each.scale
@@ -158,7 +160,7 @@ def plain(values: list[list[float]], **changes: Any) -> GPT:
     gpt = GPT(GPTConfig(**config)).eval()
     with torch.no_grad():
         gpt.unembed.weight.copy_(torch.eye(4))
-        gpt.layers[0].mlp.out_proj.weight.copy_(torch.tensor(values).T)
+        gpt.layers[0].mlp.out_proj.weight.copy_(torch.tensor(values).T)  # type: ignore[union-attr]
     return gpt
 
 
@@ -268,6 +270,8 @@ def test_without_a_final_bias_an_agreed_token_is_never_given_up(name: str) -> No
 def test_the_bias_of_a_final_layernorm_can_undo_an_agreed_token() -> None:
     """Token 0 leads in r by more than the bias is worth there; in the larger o the bias, undivided, is worth more."""
     gpt = plain(VALUES, norm="pre", norm_kind="layernorm", biases=True)
+    assert gpt.ln_final is not None
+    assert gpt.ln_final.b is not None
     gpt.ln_final.b.data[:] = torch.tensor([0.0, 0.5, 0.0, 0.0])
     found = by_hand(gpt, [[1.0, 0.4, -0.7, -0.7], [0.0, 0, 0, 1]], [[0.0, 0.0], [1.0, 0.0]])
     assert found.stream_token[0, 0] == 0

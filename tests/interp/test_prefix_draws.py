@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from interp.prefix_draws import drawn_prefixes
+from interp.prefix_draws import drawn_prefixes, elsewhere
 from interp.prefixes import Windows, cut_windows
 from model.errors import InputError
 
@@ -49,3 +49,11 @@ def test_what_is_no_sample_is_refused() -> None:
     for n, per_window in ((1, 1), (4, 0)):
         with pytest.raises(InputError, match="is no sample; draw at least 2 prefixes"):
             drawn_prefixes(WINDOWS, n, per_window=per_window, seed=0)
+
+
+def test_elsewhere_is_always_another_window() -> None:
+    drawn = drawn_prefixes(WINDOWS, 30, per_window=3, seed=1)
+    there = elsewhere(drawn.window)
+    assert (drawn.window[there] != drawn.window).all()
+    with pytest.raises(InputError, match="all prefixes are of one window"):
+        elsewhere(np.zeros(4, dtype=np.int64))

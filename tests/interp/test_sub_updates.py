@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from interp.ffn_composition import Composed, composed, memory_tokens
+from interp.ffn_composed import Composed
+from interp.ffn_composition import composed, memory_tokens
 from interp.ffn_parts import LayerParts, decoder_of, read_parts, written_values
 from interp.sub_updates import joined_saturations, joined_updates, saturations, sub_updates
 from model import GPT

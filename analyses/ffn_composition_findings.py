@@ -1,0 +1,108 @@
+"""What is said of how FFN layers' predictions are composed, denials included (for `analyses.ffn_composition`).
+
+Claims are about every layer (`analyses.ffn_composition_wording`), and each number stands beside step 0 and a control.
+"""
+
+from __future__ import annotations
+
+from analyses.ffn_composition_measuring import HALF
+from analyses.ffn_composition_result import Result
+from analyses.ffn_composition_stream_findings import (
+    composed_finding,
+    ffn_finding,
+    kept_finding,
+    refined_finding,
+    undone_finding,
+)
+from analyses.ffn_composition_update_findings import carried_finding, promoted_finding
+from analyses.ffn_composition_wording import at_start, each_layer, percent, resting_on, share_of, sides, verdict_of
+from analyses.registry import Finding
+from interp.ffn_composed import Counted
+
+_PLACE = {counted: place for place, counted in enumerate(Counted)}
+
+
+def sentences(result: Result) -> list[Finding]:
+    """Memories first, then the stream, then what the two make of each other."""
+    said = [active_finding(result), zero_finding(result), targets_finding(result), refined_finding(result)]
+    said += [kept_finding(result), ffn_finding(result), composed_finding(result)]
+    said += [] if result.linear else [undone_finding(result)]
+    return [*said, carried_finding(result), promoted_finding(result)]
+
+
+def active_finding(result: Result) -> Finding:
+    """Whether fewer than half of a layer's memories are active at a prefix."""
+    now = result.now
+    above, below = sides(now.active.mean, HALF, now.p_active, result.config.alpha)
+    found, opening = verdict_of(
+        result,
+        (below, above),
+        holds="fewer than half of the memories are active (m > 0)",
+        fails="more than half of the memories are active (m > 0)",
+    )
+
+    def of(layer: int) -> str:
+        low, high = (f"{100 * float(now.active_quartiles[place, layer]):.0f}" for place in (0, 2))
+        start = at_start(result, lambda start: start.active.mean[layer])
+        return (
+            f"layer {layer} {share_of(now.active[layer])}, {low} to {high}% in the middle half of prefixes{start}; |m| "
+            f"is above {result.config.strong:g} of its largest in {percent(now.strong.mean[layer])}, and "
+            f"{percent(now.carrying.mean[layer])} hold 90% of |m||v|"
+        )
+
+    natural = "" if result.ffn == "relu" else f" Under {result.ffn} zero is no natural bound; see the large ones."
+    n_dead, n = int(now.dead.sum()), result.n_layers * result.n_memories
+    sentence = (
+        f"{opening}: {each_layer(result, of, now.active.mean)}.{natural} {n_dead:,} of {n:,} memories never fire on "
+        f"this sample ({resting_on(result)})."
+    )
+    return Finding(sentence=sentence, found=found)
+
+
+def zero_finding(result: Result) -> Finding:
+    """Whether most predictions of a layer are those of none of its active memories."""
+    now, place = result.now, _PLACE[Counted.ACTIVE]
+    zero = now.zero_agreement.mean
+    above, below = sides(zero[place], HALF, now.p_zero, result.config.alpha)
+    found, opening = verdict_of(
+        result,
+        (above, below),
+        holds="most predictions are those of no active memory",
+        fails="most predictions are those of an active memory, too",
+    )
+
+    def of(layer: int) -> str:
+        every, signed = (percent(zero[_PLACE[kind], layer]) for kind in (Counted.ALL, Counted.SIGNED))
+        dealt = percent(now.zero_agreement_dealt.mean[place, layer])
+        start = at_start(result, lambda start: start.zero_agreement.mean[place, layer])
+        return (
+            f"layer {layer} {share_of(now.zero_agreement[place, layer])} (of no memory at all {every}, of none by the "
+            f"sign of its coefficient {signed}; with values dealt {dealt}{start})"
+        )
+
+    what = "the layer's top token is no active memory's top token"
+    each = each_layer(result, of, zero[place])
+    return Finding(sentence=f"{opening} ({what}): {each} ({resting_on(result)}).", found=found)
+
+
+def targets_finding(result: Result) -> Finding:
+    """Whether the tokens that memories agree with are the common ones."""
+    found = result.now.targets
+    if found.common is None or found.short is None:
+        said = "About which tokens memories agree with their layer is not asked: no active one agrees anywhere"
+        return Finding(sentence=f"{said} ({resting_on(result)}).", found=None)
+    (own, every), (short, any_length) = found.common, found.short
+    verdict = True if own.low > every.high else False if own.high <= every.low else None
+    claim = "emories agree with their layer about common tokens more than about others"
+    opening = {
+        True: f"M{claim}",
+        False: "Memories agree with their layer about common tokens less than about others",
+        None: f"That m{claim} is not shown",
+    }[verdict]
+    sentence = (
+        f"{opening}: the {found.n_common} tokens that make up half of the text are {share_of(own)} of the tokens that "
+        f"an active memory agrees with, and {share_of(every)} of all that layers say; {share_of(short)} and "
+        f"{share_of(any_length)} are at prefixes of fewer than five tokens ({found.n_agreeing:,} of {found.n:,} pairs "
+        f"of prefix and layer; {resting_on(result)})."
+    )
+    return Finding(sentence=sentence, found=verdict)
