@@ -1,7 +1,7 @@
 """The picture of promotion: how much of the concept at every strength, when it comes, and what it costs.
 
 Left, the share of the concept at every strength with its interval, and beside it what control sets do at the strength
-in question, one dot for each set. In the middle its probability at every step. On the right the price.
+in question, one tick for each set. In the middle its probability at every step. On the right the price.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from analyses.memory_promotion_findings import ON, promotes
 from analyses.memory_promotion_result import ControlKind, Result
 from interp.wording import with_interval
 
-_SIDE = 230
+_SIDE, _MORE = 230, "nats per token more, as it is"
 _SHORT = {ControlKind.RANDOM: "others", ControlKind.MATCHED: "as much", ControlKind.DIRECTION: "directions"}
 
 
@@ -37,7 +37,8 @@ def _title(result: Result) -> str:
     change = f"{100 * result.plain_share.mean:.0f}% to {100 * float(result.doses.share.mean[row]):.0f}%"
     which = f"{n} {'memory' if n == 1 else 'memories'} turned on"
     says = {True: "more than with any control", False: "no more than what matters", None: "not shown to be more"}
-    return f"{result.concept}, {which}: {change} of what is written, {says[promotes(result)]}"
+    name = f"{result.concept[:1].upper()}{result.concept[1:]}"
+    return f"{name}, {which}: {change} of what is written, {says[promotes(result)]}"
 
 
 def _subtitle(result: Result) -> list[str]:
@@ -45,7 +46,7 @@ def _subtitle(result: Result) -> list[str]:
         n=result.n_prompts, unit="prompts", seed=result.config.seed, run=result.run, step=result.step,
         strength=f"{result.config.strength:g} x the largest coefficient of each",
     )  # fmt: skip
-    return [facts, "lines and bands are 95% bootstrap intervals over prompts; a dot beside them is one control set"]
+    return [facts, "lines and bands are 95% bootstrap intervals over prompts; a tick beside them is one control set"]
 
 
 def dose_rows(result: Result) -> pd.DataFrame:
@@ -102,7 +103,9 @@ def _shares(result: Result) -> Any:
     layers = [
         plain.mark_rule(color=QUIET, strokeDash=[3, 3]).encode(y=y),
         base.mark_line(color=CATEGORIES[0]).encode(y=y),
-        base.mark_rule(color=CATEGORIES[0], strokeWidth=1.4).encode(y=alt.Y("low:Q", title=None), y2="high:Q"),
+        base.mark_rule(color=CATEGORIES[0], strokeWidth=1.4).encode(
+            y=alt.Y("low:Q", title="share of generated tokens"), y2="high:Q"
+        ),
         base.mark_point(filled=True, size=50, color=CATEGORIES[0], opacity=1).encode(y=y, tooltip=tips),
     ]
     return alt.layer(*layers).properties(
@@ -142,11 +145,11 @@ def _steps(result: Result) -> Any:
 def _price(result: Result) -> Any:
     rows = dose_rows(result)
     base = alt.Chart(rows).encode(x=alt.X("strength:Q", title="strength", axis=alt.Axis(tickCount=5)))
-    y = alt.Y("loss:Q", title="loss as it is (nats per token more)")
+    y = alt.Y("loss:Q", title=_MORE)
     layers = [
         base.mark_line(color=CATEGORIES[4]).encode(y=y),
         base.mark_rule(color=CATEGORIES[4], strokeWidth=1.4).encode(
-            y=alt.Y("loss low:Q", title=None), y2="loss high:Q"
+            y=alt.Y("loss low:Q", title=_MORE), y2="loss high:Q"
         ),
         base.mark_point(filled=True, size=50, color=CATEGORIES[4], opacity=1).encode(
             y=y,

@@ -166,8 +166,8 @@ def _price(result: Result) -> Finding:
     return Finding(
         sentence=(
             f"{opening}under the model as it is the text costs {with_interval(loss)} nats per token more than what it "
-            f"writes itself ({fine(result.plain_loss)[0]}){beside}; the share of distinct tokens changes by {_points(distinct)} "
-            f"points, from {_percent(result.plain_distinct)} ({_where(result)})."
+            f"writes itself ({fine(result.plain_loss)[0]}){beside}; the share of distinct tokens changes by "
+            f"{_points(distinct)} points, from {_percent(result.plain_distinct)} ({_where(result)})."
         ),
         found=found,
     )

@@ -153,8 +153,8 @@ def chosen_concept(
     ]
     if not usual:
         raise ConfigError(
-            f"no concept makes up {USE[0]:.0%} to {USE[1]:.0%} of the held-out tokens, so none can be chosen; name one, "
-            "such as concept=text:0123456789."
+            f"no concept makes up {USE[0]:.0%} to {USE[1]:.0%} of the held-out tokens, so none can be chosen; name "
+            "one, such as concept=text:0123456789."
         )
     members = torch.zeros(len(usual), table.d_vocab, dtype=torch.bool)
     for row, place in enumerate(usual):

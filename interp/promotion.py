@@ -1,8 +1,8 @@
 """Turning memories on while a model writes: do the tokens that their values promote come more often?
 
-Geva et al. (2022, arXiv 2203.14680) keep a few values on by giving them a coefficient at every token that is generated,
-and GPT-2 becomes less toxic. Here coefficients are set by `interp.ablation` (`L1M37:set=2.5`), at every position of prompt
-and text, with the key-value cache. What is counted, prompt by prompt:
+Geva et al. (2022, arXiv 2203.14680) keep a few values on by giving them a coefficient at every token that is
+generated, and GPT-2 becomes less toxic. Here coefficients are set by `interp.ablation` (`L1M37:set=2.5`), at every
+position of prompt and text, with the key-value cache. What is counted, prompt by prompt:
 
 * the share of generated tokens that are of the concept, and the probability that the model gives the concept at each
   step (at temperature 1, whatever is sampled with). At the first step all models read the same prompt; later ones read

@@ -1,0 +1,238 @@
+"""The study of promotion finds a planted promotion, denies one that is not there, and says what stays open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jaxtyping
+import pytest
+import torch
+
+from analyses.figures import themed
+from analyses.memory_promotion import Config, Result, figure, findings, more_tables, passages, run, table
+from analyses.memory_promotion_findings import promotes
+from analyses.memory_promotion_measuring import lengths, own_largest, writing_as_much
+from analyses.memory_promotion_result import Control, ControlKind
+from analyses.records import decode, encode
+from interp.activity import activity_strata, memory_activity
+from interp.matched_places import in_order, matched_places
+from interp.places import memory
+from interp.stats import Interval
+from model.config import GPTConfig
+from model.errors import ConfigError, InputError
+from model.lab import Lab
+from tests.conftest import make_gpt_with
+from tests.planted import PlantedMemory, memories_model
+from tests.planted_run import planted_lab
+
+QUICK: dict[str, Any] = {"n_memories": 1, "n_prompts": 12, "n_new_tokens": 6, "strengths": (2.0,)}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """L0M2 promotes 7, which is h, after (3, 5); nothing else is written."""
+    gpt = memories_model({(0, 2): PlantedMemory(3, 5, 7)}, d_ff=32)
+    return planted_lab(tmp_path_factory.mktemp("runs") / "planted", gpt, n_rows=96)
+
+
+@pytest.fixture(scope="module")
+def result(lab: Lab) -> Result:
+    jaxtyping.config.update("jaxtyping_disable", True)  # runs of fewer sets are checked below
+    try:
+        return run(lab, Config(concept="text:h", **QUICK))
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def changed(result: Result, **changes: Any) -> Result:
+    return replace(result, doses=replace(result.doses, **changes))
+
+
+def test_the_planted_memory_is_turned_on_and_its_token_is_written(result: Result) -> None:
+    (promoter,) = result.memories
+    assert (promoter.label, promoter.largest, promoter.top[0]) == ("L0M2", 1.0, "h")
+    row = result.doses.at(1.0)
+    certain = torch.tensor(5.0).exp() / (torch.tensor(5.0).exp() + 19)
+    assert result.doses.mass_by_step[row].mean().item() == pytest.approx(float(certain), abs=1e-5)
+    assert result.doses.share[row].mean == pytest.approx(float(certain), abs=0.1)
+    assert result.doses.strengths == (0.0, 1.0, 2.0)
+    assert result.doses.share.mean.tolist() == sorted(result.doses.share.mean.tolist())
+    assert result.slope.low > 0.3
+
+
+def test_the_controls_of_a_planted_memory_write_nothing_of_it_and_it_ranks_first(result: Result) -> None:
+    for kind in (ControlKind.RANDOM, ControlKind.MATCHED, ControlKind.DIRECTION):
+        control = result.control(kind)
+        assert len(control.share_change) == 20
+        assert float(control.share_change.max()) < 0.3
+        assert control.p == control.p_mass == control.smallest_p == 1 / 21
+    for kind in (ControlKind.RANDOM, ControlKind.MATCHED):
+        assert result.control(kind).mass_change.abs().max() < 1e-6  # nothing else in this model writes
+    assert result.control(ControlKind.DIRECTION).mass_change.abs().max() > 1e-4
+
+
+def test_what_is_found_is_said_with_its_controls_its_price_and_step_0(result: Result) -> None:
+    promoted, at_once, dose, price, off = findings(result)
+    assert [each.found for each in (promoted, at_once, dose)] == [True] * 3
+    assert price.found is False  # as it is, this model finds every token as likely as any other
+    assert price.sentence.startswith("No price of 0.05 nats or more: ")
+    assert off.found is not True  # 1 in 361 bigrams: hardly missed
+    for said in ('stands out most for "text:h" (L0M2) kept at 1 x', "more than with any control", "planted@8, n = 12",
+                 "other memories of the same layers change it by", "p = 0.048, the smallest that 20 sets allow",
+                 "random directions as long as the values", "At step 0 the memories that stand out there"):  # fmt: skip
+        assert said in promoted.sentence
+    assert "The stronger, the more of the concept: its share is" in dose.sentence
+    assert "nats per token more than what it writes itself" in price.sentence
+
+
+def test_a_concept_that_no_memory_is_about_is_denied(lab: Lab) -> None:
+    other = run(lab, Config(concept="text:a", **QUICK | {"n_sets": 2}))
+    promoted = findings(other)[0]
+    assert promoted.found is False
+    assert "the concept is not promoted by 2 points or more" in promoted.sentence
+    assert other.doses.share_change[other.doses.at(1.0)].mean < 0
+
+
+def test_what_controls_do_as_well_is_not_called_promotion(result: Result) -> None:
+    control = result.control(ControlKind.MATCHED)
+    as_much = replace(control, p=3 / 21)
+    others = tuple(as_much if each.kind is ControlKind.MATCHED else each for each in result.controls)
+    found = replace(result, controls=others)
+    assert promotes(found) is None
+    said = findings(found)[0].sentence
+    assert "not shown to be promoted by more than is done by memories that write exactly as much" in said
+    empty = dict.fromkeys(("share_change", "mass_change", "loss_change"), torch.zeros(0, dtype=torch.float64))
+    none = tuple(replace(each, p=None, p_mass=None, **empty) for each in result.controls)
+    assert promotes(replace(result, controls=none)) is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "found"), [(0.03, 0.5, True), (0.01, 0.5, None), (-0.1, 0.019, False), (-0.5, -0.1, False)]
+)
+def test_the_verdict_is_the_intervals(low: float, high: float, found: bool | None, result: Result) -> None:
+    interval = result.doses.share_change
+    row = result.doses.at(1.0)
+    lows, highs, means = interval.low.clone(), interval.high.clone(), interval.mean.clone()
+    lows[row], highs[row], means[row] = low, high, (low + high) / 2
+    assert promotes(changed(result, share_change=replace(interval, low=lows, high=highs, mean=means))) is found
+
+
+def test_turned_off_is_found_missed_only_beyond_its_control(result: Result) -> None:
+    fall = result.doses.share_change
+    surely = replace(fall, low=fall.low - 0.2, high=fall.high - 0.2, mean=fall.mean - 0.2)
+    off = replace(result.control(ControlKind.OFF), p=0.01)
+    beside = tuple(off if each.kind is ControlKind.OFF else each for each in result.controls)
+    missed = replace(changed(result, share_change=surely), plain_share=_share(0.3), controls=beside)
+    assert findings(missed)[4].found is True
+    like_others = tuple(replace(each, p=0.4) for each in result.controls)
+    assert findings(replace(missed, controls=like_others))[4].found is None
+    assert findings(result)[4].sentence.startswith(
+        ("Turned off, these memories are not missed", "That these memories are missed when they are off is not shown")
+    )
+
+
+def _share(mean: float) -> Interval:
+    return Interval(mean=mean, low=mean, high=mean, n=12, level=0.95, method="")
+
+
+def test_control_sets_write_as_much_as_what_they_stand_for() -> None:
+    gpt = make_gpt_with(d_ff=120)
+    tokens = torch.randint(0, 50, (8, 24), generator=torch.Generator().manual_seed(0))
+    activity, chosen = memory_activity(gpt, tokens), [(0, 3), (1, 7), (0, 90)]
+    strata, bare = activity_strata(activity), [memory(*each) for each in chosen]
+    own = own_largest([(p.layer, p.index or 0) for p in in_order(bare, gpt.config, strata)], activity, 1.5)
+    norms = gpt.W_out.norm(dim=-1)
+    for places in matched_places(bare, gpt.config, limit=5, seed=0, strata=strata).sets:
+        numbers = [(place.layer, place.index or 0) for place in places]
+        for place, mine in zip(writing_as_much(numbers, own, activity), own, strict=True):
+            assert (place.layer, place.stated[:4]) == (mine.layer, "set=")
+            written = [abs(each.amount or 0) * float(norms[each.layer, each.index or 0]) for each in (place, mine)]
+            assert written[0] == pytest.approx(written[1], rel=1e-5)
+    assert [place.amount for place in own_largest(chosen, activity, 2.0)] == [
+        pytest.approx(2 * float(activity.largest[each])) for each in chosen
+    ]
+
+
+def test_it_reads_back_as_it_was_and_can_be_shown(result: Result) -> None:
+    again = decode(Result, *encode(result))
+    assert [each.sentence for each in findings(again)] == [each.sentence for each in findings(result)]
+    rows = table(again)
+    assert rows["strength"].tolist() == [0.0, 1.0, 2.0]
+    assert rows["share_change"].tolist() == pytest.approx(result.doses.share_change.mean.tolist())
+    assert {name: len(rows) for name, rows in more_tables(again).items()} == {"memories": 1, "controls": 80}
+    assert themed(figure(again)).to_dict()["title"]["text"].startswith("Text:h, 1 memory turned on")
+    shown = passages(again)
+    assert len(shown) == 6
+    assert len(shown[0].tokens) == len(shown[0].shades) == result.n_prompt_tokens + 1 + result.n_new_tokens
+    assert "h" in shown[1].tokens
+
+
+def test_the_same_seed_gives_the_same_and_another_does_not(lab: Lab, result: Result) -> None:
+    config = replace(result.config, n_sets=0)
+    one, again, other = (run(lab, each) for each in (config, config, replace(config, seed=1)))
+    assert torch.equal(one.doses.share.mean, again.doses.share.mean)
+    assert torch.equal(one.doses.share.mean, result.doses.share.mean)
+    assert not torch.equal(one.doses.share.mean, other.doses.share.mean)
+    assert [len(each.share_change) for each in one.controls] == [0] * 4
+    assert "no control: none was asked for" in findings(one)[0].sentence
+
+
+def test_step_0_has_nothing_beside_it(lab: Lab) -> None:
+    start = planted_lab(lab.path.parent / "start", lab.gpt, step=0, n_rows=24)
+    found = run(start, Config(concept="text:h", **QUICK | {"n_sets": 0, "n_prompts": 4}))
+    assert found.start is None
+    assert "nothing earlier, this being step 0" in findings(found)[0].sentence
+
+
+def test_progress_counts_every_run(lab: Lab) -> None:
+    told: list[tuple[int, int]] = []
+    config = Config(concept="text:h", **QUICK | {"n_sets": 1, "n_prompts": 2})
+    run(lab, config, progress=lambda done, total, what: told.append((done, total)))
+    assert told == [(done, 10) for done in range(1, 11)]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"n_memories": 0}, "n_memories=0 is not allowed; give a number of at least 1"),
+        ({"strength": 0.0}, "strength=0.0 is not allowed; give a number above 0"),
+        ({"strengths": (2.0, 2.0)}, "strengths=2.0,2.0 is not allowed; name each once"),
+        ({"temperature": -1.0}, "temperature=-1.0 is not allowed"),
+    ],
+)
+def test_what_no_config_may_hold_is_said(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        Config(**given)
+
+
+def test_prompts_and_texts_fit_the_context_or_are_refused(lab: Lab) -> None:
+    small = GPTConfig(n_layers=1, n_heads=1, d_model=8, n_ctx=10, d_vocab=9)
+    assert lengths(small, Config()) == (5, 6)
+    assert lengths(replace(small, n_ctx=512), Config()) == (32, 24)
+    with pytest.raises(InputError, match=r"5 tokens of a prompt and 7 more exceed n_ctx=10; ask for smaller"):
+        lengths(small, Config(n_new_tokens=7))
+    with pytest.raises(InputError, match="exceed n_ctx=10"):
+        lengths(small, Config(n_prompt_tokens=11))
+    with pytest.raises(ConfigError, match='concept="hh" is none of this vocabulary'):
+        run(lab, Config(concept="hh"))
+
+
+def test_models_without_memories_that_fire_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="attention-only"):
+        run(planted_lab(tmp_path / "attention"), Config(concept="text:h"))
+    silent = make_gpt_with(n_ctx=48, d_vocab=20, ffn="relu", biases=True)
+    for block in silent.layers:
+        block.mlp.in_proj.weight.data.zero_()
+        block.mlp.in_proj.bias.data.fill_(-1.0)
+    with pytest.raises(InputError, match="no memory of this model has a coefficient above zero"):
+        run(planted_lab(tmp_path / "silent", silent), Config(concept="text:h"))
+
+
+def test_a_control_counts_falls_where_memories_are_off(result: Result) -> None:
+    off = result.control(ControlKind.OFF)
+    assert isinstance(off, Control)
+    own = float(result.doses.share_change.mean[result.doses.at(0.0)])
+    lower = int((off.share_change <= own + 1e-9).sum())
+    assert off.p == pytest.approx((1 + lower) / 21)
