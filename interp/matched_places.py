@@ -1,6 +1,6 @@
 """Sets of places to hold an ablated set against: as many of the same kind in each layer, the same interventions.
 
-Memories of a layer differ a thousandfold in how much they write, so that of them a set is held against others that
+Memories of a layer differ many times over in how much they write, so that of them a set is held against others that
 write about as much (`Matching.ACTIVITY`, `interp.activity`); heads against any of their layer. A set of heads and
 memories has as many of either in each layer.
 
