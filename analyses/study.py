@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,22 +88,22 @@ def run_everywhere(
         reuse=reuse,
         world=world,
         told=told if world.leads and told is not None else _unheard,
+        no_run=runs / "_studies",
     )
     if spec is None:
         if study.needs_run:
             raise InputError(f"{name} studies a checkpoint; say which, as RUN or RUN@STEP, for example runs/demo@512.")
-        return asked.answers([None], runs / "_studies")
-    specs, folder = _checkpoints(str(spec))
-    return asked.answers(specs, folder / "studies")
+        return asked.answers([lambda: None])
+    return asked.answers(_checkpoints(str(spec), place))
 
 
-def _checkpoints(spec: str) -> tuple[list[str], Path]:
-    """The checkpoints that a spec names, and the folder of their run."""
+def _checkpoints(spec: str, device: str) -> list[Callable[[], Lab]]:
+    """What opens each checkpoint that a spec names."""
     path, step = parse_run_spec(spec)
     specs = [f"{path}@{each}" for each in checkpoint_steps(path)] if step == "all" else [spec]
     if not specs:
         raise CheckpointError(f"{path} has no complete checkpoint to study; train it first.")
-    return specs, path
+    return [partial(open_run, each, device=device) for each in specs]
 
 
 def _unheard(sentence: str) -> None:
@@ -122,22 +123,24 @@ class _Question:
     world: World
     """The processes that answer."""
     told: Callable[[str], None]
+    no_run: Path
+    """Where results of no run go."""
 
-    def answers(self, specs: Sequence[str | None], studies: Path) -> list[SavedResult]:
-        """One result for each spec, in the leading process; several are dealt to the processes, one is shared."""
-        if len(specs) == 1 or self.world.size == 1:
-            found = [self.answer(spec, studies) for spec in specs]
+    def answers(self, subjects: Sequence[Callable[[], Lab | None]]) -> list[SavedResult]:
+        """A result for each subject, in the leading process; several are dealt to the processes, one is shared."""
+        if len(subjects) == 1 or self.world.size == 1:
+            found = [self.answer(opened()) for opened in subjects]
             return [saved for saved in found if saved is not None]
-        alone = replace(self, world=World())
-        paths = {spec: alone.answer(spec, studies) for spec in specs[self.world.rank :: self.world.size]}
+        alone, rank, size = replace(self, world=World()), self.world.rank, self.world.size
+        mine = {index: alone.answer(subjects[index]()) for index in range(rank, len(subjects), size)}
         self.world.wait()
         if not self.world.leads:
             return []
-        return [saved if (saved := paths.get(spec)) is not None else self._saved(spec, studies) for spec in specs]
+        return [mine.get(index) or self._saved(opened()) for index, opened in enumerate(subjects)]
 
-    def answer(self, spec: str | None, studies: Path) -> SavedResult | None:
+    def answer(self, lab: Lab | None) -> SavedResult | None:
         """The saved result if it is there and still the answer, else a new one; None where another process leads."""
-        lab = None if spec is None else open_run(spec, device=self.device)
+        studies = self._studies(lab)
         asked = self._provenance(lab)
         known = _known(studies, asked) if self.reuse else None
         self.world.wait()  # before the leading process saves a result that another one then finds
@@ -154,10 +157,12 @@ class _Question:
         keeper.forget()
         return saved
 
-    def _saved(self, spec: str | None, studies: Path) -> SavedResult:
+    def _saved(self, lab: Lab | None) -> SavedResult:
         """What another process has just saved."""
-        lab = None if spec is None else open_run(spec, device=self.device)
-        return load_result(result_folder(studies, self._provenance(lab)))
+        return load_result(result_folder(self._studies(lab), self._provenance(lab)))
+
+    def _studies(self, lab: Lab | None) -> Path:
+        return self.no_run if lab is None else Path(lab.path) / "studies"
 
     def _keeper(self, studies: Path, asked: Provenance) -> Keeper:
         """Where unfinished work on this question is kept: beside its result, under a hidden name."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
@@ -21,6 +23,7 @@ from model.lab import Lab
 from model.tokenizer import ByteTokenizer
 from tests.analyses import toy_study
 from tests.conftest import make_gpt_with
+from tests.ranks import together
 
 CONFIG = toy_study.Config()
 
@@ -56,12 +59,12 @@ def checkpoints(lab: ToyLab, monkeypatch: pytest.MonkeyPatch) -> ToyLab:
     """Three checkpoints of one run, opened by spec; the weight is the step."""
     steps = {0: 1.0, 4: 2.0, 8: 3.0}
 
-    def opened(spec: str, _device: str) -> list[ToyLab]:
+    def opened(spec: str, _device: str) -> list[Callable[[], ToyLab]]:
         _, _, step = spec.partition("@")
         wanted = list(steps) if step == "all" else [int(step or 8)]
-        return [replace(lab, step=each, weight=steps[each]) for each in wanted]
+        return [partial(replace, lab, step=each, weight=steps[each]) for each in wanted]
 
-    monkeypatch.setattr(study, "_opened", opened)
+    monkeypatch.setattr(study, "_checkpoints", opened)
     return lab
 
 
@@ -132,6 +135,24 @@ def test_every_checkpoint_of_a_run_is_studied_for_all(toy: str, checkpoints: Any
     assert [saved.provenance.step for saved in found] == [0, 4, 8]
     assert [float(saved.result.doubled[0, 0]) for saved in found] == [2, 4, 6]
     assert last.path == found[-1].path
+
+
+def test_checkpoints_are_dealt_to_processes_and_the_first_one_has_all_results(
+    toy: str, checkpoints: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered: list[int] = []
+    real = toy_study.run
+    monkeypatch.setattr(toy_study, "run", lambda s, c, **_: answered.append(s.step) or real(s, c))
+    monkeypatch.setattr(toy_study, "NEEDS_RUN", True)
+    monkeypatch.setattr(results, "clean_leftovers", lambda _folder: None)  # one process here, and so all its own
+    leading, follower = together(2, lambda world: study.run_everywhere(toy, "tiny@all", world=world))
+    assert follower == []
+    assert [saved.provenance.step for saved in leading] == [0, 4, 8]
+    assert [float(saved.result.doubled[0, 0]) for saved in leading] == [2, 4, 6]
+    assert sorted(answered) == [0, 4, 8]
+    answered.clear()
+    one, other = together(2, lambda world: study.run_everywhere(toy, "tiny@8", reuse=False, world=world))
+    assert ([saved.provenance.step for saved in one], other, answered) == ([8], [], [8])  # not a study that is shared
 
 
 def test_a_saved_result_is_reused_until_weights_or_config_change(
@@ -259,6 +280,7 @@ def test_studies_agree_with_what_the_registry_says_of_them() -> None:
     for name in registry.STUDIES:
         known = study.get_study(name)
         named = {p.name for p in inspect.signature(known.module.run).parameters.values() if p.kind is p.KEYWORD_ONLY}
+        named -= {"keeper"} if known.is_shared else set()
         assert named == ({"progress"} if known.needs_run else {"progress", "device"}), name
     assert [name for name in registry.STUDIES if not study.get_study(name).needs_run] == ["gradient-flow"]
 
