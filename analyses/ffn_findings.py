@@ -1,59 +1,69 @@
 """What a checkpoint's FFN memories say, in sentences that deny what is not there (for `analyses.ffn_memories`).
 
-A claim about training needs step 0 beside it: that triggers share their last token, say, is true of random keys too,
-since in the first layer they read little else. Effects below a stated floor are not claimed however sure they are, and
-a denial needs an interval inside the floor: what an interval leaves open is said to be open. The numbers shown of two
-steps are the statistic that is tested, over the memories that are alive at both.
+Here are those about values; those about triggers and activity are in `analyses.ffn_trigger_findings`. A claim about
+training needs step 0 beside it: that triggers share their last token, say, is true of random keys too, since in the
+first layer they read little else. Effects below a stated floor are not claimed however sure they are, and a denial
+needs an interval inside the floor: what an interval leaves open is said to be open. The numbers shown of two steps are
+the statistic that is tested, over the memories that are alive at both.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-
 import torch
-from torch import Tensor
 
+from analyses.ffn_deletion_findings import deletions
 from analyses.ffn_reading import ALPHA
 from analyses.ffn_result import Result
 from analyses.ffn_summary import LayerSummary
+from analyses.ffn_trigger_findings import activity, last_tokens, negative, patterns
+from analyses.ffn_wording import interval_of, layers, layers_of, opening, percent, points, share, source, told
 from analyses.registry import Finding
-from analyses.verdicts import Verdict, extremes, listed, rests_on, verdict
-from interp.stats import Interval, bootstrap_mean, holm
+from analyses.verdicts import Verdict, extremes
+from interp.agreement_trends import DepthTrend, depth_trend
+from interp.stats import holm
 
 AGREEMENT_FLOOR = 0.01
 """Smallest excess over chance of the share of memories that agree that is claimed."""
-SHARE_FLOOR = 0.05
-"""Smallest change of a last-token share that is claimed."""
-RATE_FLOOR = math.log(1.5)
-"""Smallest change of a firing rate that is claimed, as a logarithm: by half."""
+CONCEPT_FLOOR = 0.05
+"""Smallest excess over random directions of the share of values with a concept that is claimed."""
+FEWEST_LAYERS = 4
+"""Of fewer layers no order is improbable enough to say that a number goes with depth."""
 
 
 def spoken(result: Result) -> list[Finding]:
-    """Agreement first, then triggers, then activity."""
-    return [_agreement(result), _triggers(result), _activity(result)]
+    """Agreement first, then what else is said of values, then triggers, then activity."""
+    deep = [_depth(result)] if result.n_layers >= FEWEST_LAYERS else []
+    about_triggers = [last_tokens(result), patterns(result), *deletions(result)]
+    return [
+        _agreement(result), _confidence(result), *deep, _concepts(result),
+        *about_triggers, activity(result), *negative(result),
+    ]  # fmt: skip
 
 
 def _agreement(result: Result) -> Finding:
-    layers = result.reading.summary.layers
-    adjusted = holm([layer.agreement.p for layer in layers]).tolist()
-    cases = [_agrees(result, layer, p) for layer, p in zip(layers, adjusted, strict=True)]
+    summaries = result.reading.summary.layers
+    adjusted = holm([layer.agreement.p for layer in summaries]).tolist()
+    cases = [_agrees(result, layer, p) for layer, p in zip(summaries, adjusted, strict=True)]
     what = "values promote what follows their triggers more often than chance"
-    agreeing, open_ = _layers_of(cases, Verdict.EFFECT), _layers_of(cases, Verdict.OPEN)
+    agreeing, open_ = layers_of(cases, Verdict.EFFECT), layers_of(cases, Verdict.OPEN)
     than = "" if result.initial is None else " and than at step 0"
     if agreeing:
-        opening = f"In {_layers(agreeing)} {what}"
+        begins = f"In {layers(agreeing)} {what}"
     elif open_:
-        opening = f"That {what}{than} is shown in no layer, nor that they do not in {_layers(open_)}"
+        begins = f"That {what}{than} is shown in no layer, nor that they do not in {layers(open_)}"
     else:
-        opening = f"In no layer do {what}{than}"
-    spoken_layers = [_agreement_of(result, layer, p) for layer, p in zip(layers, adjusted, strict=True)]
-    shown = extremes(spoken_layers, [layer.agreement.share for layer in layers])
-    permutations = layers[0].agreement.n_permutations
+        begins = f"In no layer do {what}{than}"
+    said = [_agreement_of(result, layer, p) for layer, p in zip(summaries, adjusted, strict=True)]
+    shown = extremes(said, [layer.agreement.share for layer in summaries])
+    permutations = summaries[0].agreement.n_permutations
+    precision = extremes(
+        [_precision_of(layer) for layer in summaries], [layer.precision.share for layer in summaries], ", "
+    )
     sentence = (
-        f"{opening} (the value's most promoted token is the one after its key's top trigger): {shown}. "
+        f"{begins} (the value's most promoted token is the one after its key's top trigger): {shown}. "
+        f"Of the top {result.config.n_triggers} triggers its most promoted token follows {precision}. "
         f"Chance deals a layer's next tokens to its memories at random ({permutations:,} permutations, p after Holm at "
-        f"{ALPHA:g}); less than {_points(AGREEMENT_FLOOR)} above it is not claimed ({_source(result)})."
+        f"{ALPHA:g}); less than {points(AGREEMENT_FLOOR)} above it is not claimed ({source(result)})."
     )
     return Finding(sentence=sentence, found=bool(agreeing))
 
@@ -76,8 +86,8 @@ def _agreement_of(result: Result, layer: LayerSummary, p: float) -> str:
         return f"layer {layer.layer} has no living memory"
     lift = "" if found.lift is None else f", {found.lift:.1f} times"
     return (
-        f"layer {layer.layer} {_share(found.share, found.low, found.high)} of {found.n} against "
-        f"{_percent(found.chance)} by chance{lift}, p={p:.2g}{_agreement_at_start(result, layer.layer)}"
+        f"layer {layer.layer} {share(found.share, found.low, found.high)} of {found.n} against "
+        f"{percent(found.chance)} by chance{lift}, p={p:.2g}{_agreement_at_start(result, layer.layer)}"
     )
 
 
@@ -85,142 +95,103 @@ def _agreement_at_start(result: Result, layer: int) -> str:
     if result.initial is None:
         return ""
     start = result.initial.layers[layer].agreement
-    return ", at step 0 " + (_share(start.share, start.low, start.high) if start.n else "no living memory")
+    return ", at step 0 " + (share(start.share, start.low, start.high) if start.n else "no living memory")
 
 
-def _triggers(result: Result) -> Finding:
-    """Whether training made triggers share their last token, or stop doing so."""
-    now = result.reading.summary
-    what = f"how many of a memory's top {result.config.n_triggers} triggers end in one and the same token"
-    control = f"random prefixes {_percent(result.random_last_token_share)}"
-    if result.initial is None:
-        said = [f"layer {layer.layer} {_percent(layer.last_token_share)}" for layer in now.layers]
-        shares = extremes(said, [layer.last_token_share for layer in now.layers])
-        return _no_start(result, f"{shares} of a memory's triggers end in one token ({control})")
-    pairs = _alive_at_both(now.last_token_share, result.initial.last_token_share)
-    changes = [_paired(after - before, result.config.seed) for after, before in pairs]
-    moved = _moved(pairs, changes, lambda values: _percent(float(values.double().mean())), _change)
-    cases = [verdict(change, SHARE_FLOOR) for change in changes]
+def _precision_of(layer: LayerSummary) -> str:
+    found = layer.precision
+    return f"{percent(found.share)} in layer {layer.layer} ({percent(found.chance)} by chance)"
+
+
+def _confidence(result: Result) -> Finding:
+    """Whether values that are surer of their top token agree more often, within layers too."""
+    summary = result.reading.summary
+    trend, bins = summary.confidence_trend, summary.confidence
+    rises = trend.p < ALPHA and trend.within_p < ALPHA and trend.rho > trend.chance and trend.within > 0.5
+    what = "values that are surer of their most promoted token agree more often with what follows their triggers"
+    begins = f"{what[0].upper()}{what[1:]}" if rises else f"That {what} is not shown"
+    shown = "no memory fires"
+    if bins:
+        low, high = bins[0].agreement, bins[-1].agreement
+        shown = (
+            f"{share(high.share, high.low, high.high)} of the surest {high.n} ({percent(high.chance)} by chance) "
+            f"against {share(low.share, low.low, low.high)} of the least sure {low.n} ({percent(low.chance)})"
+        )
+    start = "" if result.initial is None else f"; at step 0 rho {result.initial.confidence_trend.rho:.2f}"
     sentence = (
-        f"{_changed(cases, what, _points(SHARE_FLOOR))}: mean over memories alive at both steps {moved}; {control} "
-        f"({_source(result)})."
+        f"{begins}: {shown}; rank correlation {trend.rho:.2f} over all {trend.n} memories (dealt next tokens "
+        f"{trend.chance:.2f}, p={trend.p:.2g}{start}), and of two memories of one layer of which one agrees it is the "
+        f"surer one with probability {trend.within:.2f} (no relation 0.5, p={trend.within_p:.2g}; {source(result)})."
     )
-    return Finding(sentence=sentence, found=Verdict.EFFECT in cases)
+    return Finding(sentence=sentence, found=True if rises else None)
 
 
-def _activity(result: Result) -> Finding:
-    """Whether training made memories fire on fewer prefixes, or on more; and how many never fire."""
-    now = result.reading.summary
-    if result.initial is None:
-        said = [f"layer {layer.layer} {_percent(layer.firing_rate)}" for layer in now.layers]
-        rates = extremes(said, [layer.firing_rate for layer in now.layers])
-        dead = extremes([_dead(layer) for layer in now.layers], [layer.n_dead for layer in now.layers], ", ")
-        return _no_start(result, f"memories fire on {rates} of prefixes (median), and never fired: {dead}")
-    what = "how often memories fire (share of prefixes with a positive coefficient)"
-    pairs = _alive_at_both(now.firing_rate.log(), result.initial.firing_rate.log())
-    changes = [_paired(after - before, result.config.seed) for after, before in pairs]
-    moved = _moved(pairs, changes, lambda logs: _percent(math.exp(float(logs.double().mean()))), _factor)
-    cases = [verdict(change, RATE_FLOOR) for change in changes]
-    dead = extremes(
-        [
-            f"{_dead(layer)} ({start.n_dead} at step 0)"
-            for layer, start in zip(now.layers, result.initial.layers, strict=True)
-        ],
-        [layer.n_dead for layer in now.layers],
-        ", ",
-    )
+def _depth(result: Result) -> Finding:
+    """Whether agreement rises, and the next token's rank falls, from layer to layer."""
+    rises, falls = depth_trends(result)
+    p_rises, p_falls = holm([rises.p_rises, falls.p_falls]).tolist()
+    found = p_rises < _DEPTH_ALPHA and p_falls < _DEPTH_ALPHA
+    first, *_, last = result.reading.summary.layers
+    begins = "Values agree more with their triggers the deeper the layer" if found else (
+        "That values agree more with their triggers the deeper the layer is not shown"
+    )  # fmt: skip
     sentence = (
-        f"{_changed(cases, what, 'a factor of 1.5')}: geometric mean over memories alive at both steps {moved}. "
-        f"Never fired: {dead} ({_source(result)})."
+        f"{begins}: agreement goes with depth by {rises.rho:.2f} (rank correlation, p={p_rises:.2g}; "
+        f"{percent(first.agreement.share)} in the first layer, {percent(last.agreement.share)} in the last), and the "
+        f"median rank of the next token in the value's order by {falls.rho:.2f} (p={p_falls:.2g}; "
+        f"{first.median_rank:g} to {last.median_rank:g}, other memories' {first.chance_rank:g} to "
+        f"{last.chance_rank:g}; n = {rises.n} layers, p against {rises.n_orders:,} orders of them, after Holm at "
+        f"{_DEPTH_ALPHA:g}; {source(result)})."
     )
-    return Finding(sentence=sentence, found=Verdict.EFFECT in cases)
+    return Finding(sentence=sentence, found=True if found else None)
 
 
-def _changed(cases: Sequence[Verdict], what: str, floor: str) -> str:
-    """The opening of a sentence about training: where it changed something, where surely not, where it is open."""
-    changed, below, open_ = (_layers_of(cases, case) for case in (Verdict.EFFECT, Verdict.BELOW, Verdict.OPEN))
-    untold = f", and in {_layers(open_)} it cannot be told" if open_ else ""
-    if changed:
-        less = f", by less than {floor} in {_layers(below)}" if below else ""
-        return f"In {_layers(changed)} training changed by {floor} or more {what}{less}{untold}"
-    if below and open_:
-        return f"Training did not change by {floor} or more {what} in {_layers(below)}{untold}"
-    if below:
-        return f"In no layer did training change by {floor} or more {what}"
-    return f"Whether training changed by {floor} or more {what} cannot be told"
+_DEPTH_ALPHA = 0.05
+"""Level of the claim that values change with depth; few layers allow no smaller one."""
 
 
-def _no_start(result: Result, fact: str) -> Finding:
-    why = "this is step 0" if result.step == 0 else "step 0 was not read"
-    return Finding(sentence=f"What training changed is not known ({why}): {fact} ({_source(result)}).", found=None)
+def depth_trends(result: Result) -> tuple[DepthTrend, DepthTrend]:
+    """How agreement, and the median rank of the top trigger's next token, go with depth."""
+    summaries = result.reading.summary.layers
+    agreement = torch.tensor([layer.agreement.share for layer in summaries])
+    ranks = torch.tensor([layer.median_rank for layer in summaries])
+    return depth_trend(agreement), depth_trend(ranks)
 
 
-def _alive_at_both(now: Tensor, start: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Per layer, the values of the memories that have one at both steps."""
-    kept = torch.isfinite(now) & torch.isfinite(start)
-    return [(after[both], before[both]) for after, before, both in zip(now, start, kept, strict=True)]
-
-
-def _paired(differences: Tensor, seed: int) -> Interval | None:
-    """Their mean with its interval; None where there are not two."""
-    return bootstrap_mean(differences, seed=seed) if len(differences) >= 2 else None
-
-
-def _moved(
-    pairs: Sequence[tuple[Tensor, Tensor]],
-    changes: Sequence[Interval | None],
-    mean: Callable[[Tensor], str],
-    spoken_change: Callable[[Interval], str],
-) -> str:
-    """Per layer the mean now and at step 0, and the paired change."""
-    said = [
-        f"layer {layer} has {len(after)} of these"
-        if change is None
-        else f"layer {layer} {mean(after)}, at step 0 {mean(before)} (paired {spoken_change(change)}, n = {change.n})"
-        for layer, ((after, before), change) in enumerate(zip(pairs, changes, strict=True))
-    ]
-    return extremes(said, [math.nan if change is None else change.mean for change in changes])
-
-
-def _change(change: Interval) -> str:
-    return f"{100 * change.mean:+.1f} [{100 * change.low:+.1f}, {100 * change.high:+.1f}] points"
-
-
-def _factor(change: Interval) -> str:
-    return f"times {math.exp(change.mean):.2f} [{math.exp(change.low):.2f}, {math.exp(change.high):.2f}]"
-
-
-def _dead(layer: LayerSummary) -> str:
-    return f"{layer.n_dead} of {layer.n_memories} in layer {layer.layer}"
-
-
-def _source(result: Result) -> str:
-    config = result.config
-    return rests_on(
-        result.run,
-        step=result.step,
-        n=result.n_prefixes,
-        unit=f"prefixes of the {config.split.value.replace('_', '-')} split",
-        seed=config.seed,
-        intervals="over memories",
+def _concepts(result: Result) -> Finding:
+    """Whether values promote tokens that have something in common, more often than random directions."""
+    summaries = result.reading.summary.layers
+    adjusted = holm([layer.concepts.p for layer in summaries]).tolist()
+    cases = [_has_concepts(result, layer, p) for layer, p in zip(summaries, adjusted, strict=True)]
+    what = "values promote tokens that have something in common more often than random directions do"
+    begins = opening(cases, what, f"do {what}")
+    said = [_concepts_of(result, layer, p) for layer, p in zip(summaries, adjusted, strict=True)]
+    shares = [0.0 if layer.concepts.share is None else layer.concepts.share.mean for layer in summaries]
+    sentence = (
+        f"{begins} (a rule covers at least 4 of the 30 most promoted, and more than of 30 random tokens): "
+        f"{extremes(said, shares)} (p after Holm at {ALPHA:g}; less than {points(CONCEPT_FLOOR)} above is not claimed; "
+        f"{source(result)})."
     )
+    return Finding(sentence=sentence, found=told(cases))
 
 
-def _layers_of(cases: Sequence[Verdict], wanted: Verdict) -> list[int]:
-    return [layer for layer, case in enumerate(cases) if case is wanted]
+def _has_concepts(result: Result, layer: LayerSummary, p: float) -> Verdict:
+    now = layer.concepts
+    if now.share is None or now.random is None:
+        return Verdict.OPEN
+    start = None if result.initial is None else result.initial.layers[layer.layer].concepts.share
+    level = now.random.mean + CONCEPT_FLOOR
+    if p < ALPHA and now.share.low >= level and (start is None or now.share.low > start.high):
+        return Verdict.EFFECT
+    return Verdict.BELOW if now.share.high < level else Verdict.OPEN
 
 
-def _layers(layers: Sequence[int]) -> str:
-    return f"{'layer' if len(layers) == 1 else 'layers'} {listed(layers)}"
-
-
-def _share(share: float, low: float, high: float) -> str:
-    return f"{_percent(share)} [{_percent(low)}, {_percent(high)}]"
-
-
-def _points(share: float) -> str:
-    return f"{100 * share:.0f} {'point' if round(100 * share) == 1 else 'points'}"
-
-
-def _percent(share: float) -> str:
-    return "none" if math.isnan(share) else f"{100 * share:.1f}%"
+def _concepts_of(result: Result, layer: LayerSummary, p: float) -> str:
+    now = layer.concepts
+    start = "" if result.initial is None else (
+        f", at step 0 {interval_of(result.initial.layers[layer.layer].concepts.share)}"
+    )  # fmt: skip
+    return (
+        f"layer {layer.layer} {interval_of(now.share)} of {now.n} values against {interval_of(now.random)} of "
+        f"{now.n_random} directions, p={p:.2g}{start}"
+    )

@@ -30,7 +30,7 @@ from analyses.ffn_figure import drawn
 from analyses.ffn_findings import spoken
 from analyses.ffn_reading import Reading, ReadText, read_memories, read_text
 from analyses.ffn_result import Config, Result, Split
-from analyses.ffn_tables import memory_rows
+from analyses.ffn_tables import confidence_rows, deletion_rows, layer_rows, memory_rows, pattern_rows, threshold_rows
 from analyses.kept_states import Keeper
 from analyses.registry import Finding, Progress
 from analyses.streamed import Pass, batches_of, piece_count, streamed
@@ -94,6 +94,18 @@ def inputs(subject: Lab, config: Config) -> list[Path]:
 def table(result: Result) -> pd.DataFrame:
     """One row per memory: how it fires, what fires it, what it promotes, whether the two agree."""
     return pd.DataFrame(memory_rows(result))
+
+
+def more_tables(result: Result) -> dict[str, pd.DataFrame]:
+    """Layers, kinds of triggers, confidence, cut triggers and thresholds of activity, one row each, at both steps."""
+    rows = {
+        "layers": layer_rows(result),
+        "kinds": pattern_rows(result),
+        "bins of confidence": confidence_rows(result),
+        "thresholds": threshold_rows(result),
+        "memories with cut triggers": deletion_rows(result),
+    }
+    return {name: pd.DataFrame(each) for name, each in rows.items() if each}
 
 
 def figure(result: Result) -> alt.VConcatChart:

@@ -68,6 +68,11 @@ class LayerSummary:
     lowest_over_largest: float
     """Median over memories that fire of how far the most negative coefficient is from zero, by the largest one."""
 
+    @property
+    def n_never_fired(self) -> int:
+        """Memories that were never above zero, and so have no triggers."""
+        return self.n_dead + self.n_one_sided
+
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
