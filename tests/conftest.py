@@ -8,11 +8,14 @@ from typing import Any
 import hypothesis
 import pytest
 import torch
+from hypothesis import settings
 from torch import Tensor
 
 from model import GPT, GPTConfig
 
 torch.set_num_threads(1)
+settings.register_profile("untimed", deadline=None)  # a busy machine is no fault of the code
+settings.load_profile("untimed")
 
 # An example may take as long as it likes: how fast a busy machine is says nothing about what a test claims.
 hypothesis.settings.register_profile("suite", deadline=None)
