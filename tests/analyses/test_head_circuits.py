@@ -457,6 +457,7 @@ def test_the_table_holds_every_path_pair_and_estimate(result: Result):
         ({"null": Null.UNTRAINED}, "null=untrained needs a second model"),
         ({"null": Null.PERMUTED}, "null=permuted ranks the few writers"),
         ({"rule": RoleRule(times_chance=-1.0)}, "rule.times_chance=-1.0 is not allowed"),
+        ({"rule": RoleRule(margin=2.0)}, "rule.margin=2.0 is not allowed; give a number from 0 to 1"),
     ],
 )
 def test_a_config_that_cannot_be_run_is_refused_before_it_runs(changes: dict[str, Any], sentence: str):
