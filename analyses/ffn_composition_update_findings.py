@@ -61,9 +61,10 @@ def promoted_finding(result: Result) -> Finding:
     before = nothing_earlier(result.step) if result.at_step_zero is None else "at step 0 there are no such events"
     if start is not None:
         before = f"at step 0 {share_of(start.promoted_share)} of {start.n_events} events"
+    also = ", more than all of it, as the displaced token rises too" if found.promoted_share.low > 1 else ""
     own, rival, other = (with_interval(found.total[place]) for place in range(3))
     sentence = (
-        f"{opening}: of what it gains on the token it displaces {share_of(found.promoted_share)} is its own rise "
+        f"{opening}: of what it gains on the token it displaces {share_of(found.promoted_share)} is its own rise{also} "
         f"({before}). It rises by {own} logits against the vocabulary's mean, the displaced token by {rival}, another "
         f"prefix's by {other}; each of the ten largest sub-updates adds {with_interval(found.dominant[0])}, each of "
         f"ten at random {with_interval(found.random[0])} (p = {found.p_dominant:.2g} by sign flips; n = "

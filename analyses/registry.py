@@ -38,6 +38,8 @@ STUDIES = MappingProxyType(
         "head-importance": "analyses.head_importance",
         "self-repair": "analyses.self_repair",
         "ffn-memories": "analyses.ffn_memories",
+        "ffn-composition": "analyses.ffn_composition",
+        "memory-promotion": "analyses.memory_promotion",
         "gradient-flow": "analyses.gradient_flow",
         "probes": "analyses.probes",
     }

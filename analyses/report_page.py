@@ -55,6 +55,19 @@ READINGS = {
         "(grey) and step 0 (orange); how alike its triggers end; how often it fires. Below, a row is a memory: "
         "the ends of its top triggers, the token that followed, and the tokens that its value promotes."
     ),
+    "ffn-composition": (
+        "Layers stand from left to right. Above: the share of memories that are active; how often none of those has "
+        "the layer's own top token; how often the stream that the layer reads has the model's token already. Blue is "
+        "this checkpoint, orange step 0, grey a control. Below, blue is where the stream's token is kept and orange "
+        "where it changes: to the FFN's own (dark) or to a third one that neither had on top (light). Beside it the "
+        "same with the update of another prefix: what differs is what the layer does for this one. Right, how much of "
+        "the update its largest parts explain."
+    ),
+    "memory-promotion": (
+        "Left, how much of a concept the model writes when the memories that promote it are turned on, further and "
+        "further to the right, and in ticks what it writes with as many other memories: only where the points stand "
+        "clear of the ticks is it these memories that do it. In the middle when it comes, on the right what it costs."
+    ),
     "gradient-flow": (
         "Lines are gradients by depth on a logarithmic scale: flat means that all layers are treated alike. Maps "
         "show the same over training, layer by step; a row that stays pale hardly learns."

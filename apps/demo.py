@@ -48,6 +48,8 @@ QUESTIONS = (
     Question(study="head-importance"),
     Question(study="self-repair"),
     Question(study="ffn-memories", also_untrained=True),
+    Question(study="ffn-composition"),
+    Question(study="memory-promotion"),
     Question(study="gradient-flow", beside_twin=True),
     Question(study="probes"),
 )

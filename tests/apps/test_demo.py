@@ -24,6 +24,7 @@ from model.training.loop import Interrupted
 ATTENDED = ("n_sequences=2", "n_text=2", "n_resamples=100", "n_tokens=1024", "max_ablated=2")
 PROBED = ("tasks=previous-token", "sites=resid_post", "n_train=100", "n_validation=30", "n_test=50")
 WEIGHED = ("n_sequences=2", "n_reference=8", "n_random=2", "n_controls=2", "fitting.n_steps=1")
+TURNED_ON = ("n_memories=2", "n_prompts=2", "n_sets=2", "n_new_tokens=2", "strengths=2.0")
 
 QUESTIONS = (
     Question(study="attention-patterns", settings=ATTENDED, also_untrained=True),
@@ -32,6 +33,8 @@ QUESTIONS = (
     Question(study="head-importance", settings=WEIGHED),
     Question(study="self-repair", settings=("n_sequences=2", "n_paired=2")),
     Question(study="ffn-memories", settings=("n_tokens=2048", "n_permutations=20")),
+    Question(study="ffn-composition", settings=("n_prefixes=60",)),
+    Question(study="memory-promotion", settings=TURNED_ON),
     Question(study="gradient-flow", settings=("initialization=false", "n_sequences=4", "n_groups=2"), beside_twin=True),
     Question(study="probes", settings=PROBED),
 )

@@ -385,12 +385,14 @@ def test_a_report_says_where_an_imported_run_is_from(work: Path) -> None:
 
 
 TINY_STUDIES = {
-    "attention-patterns": ["n_sequences=8", "n_text=4", "n_resamples=100"],
+    "attention-patterns": ["n_sequences=8", "n_text=4", "n_resamples=100", "n_tokens=2048"],
     "head-ablation": ["n_sequences=8", "n_controls=4"],
     "head-circuits": ["n_sequences=4", "most_patched=4"],
     "head-importance": ["n_sequences=4", "n_reference=8", "n_random=2", "n_controls=2", "fitting.n_steps=2"],
     "self-repair": ["n_sequences=4", "n_paired=2"],
     "ffn-memories": ["n_tokens=1024", "n_triggers=3", "n_shown=3", "n_permutations=20"],
+    "ffn-composition": ["n_prefixes=200"],
+    "memory-promotion": ["n_memories=2", "n_prompts=4", "n_sets=2", "n_new_tokens=4", "strengths=2.0"],
     "gradient-flow": ["initialization=false", "n_sequences=8", "n_groups=4"],
     "probes": ["tasks=previous-token", "sites=resid_post", "n_train=200", "n_validation=60", "n_test=100"],
 }
