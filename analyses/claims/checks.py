@@ -78,8 +78,10 @@ def _check_ablation(stated: Statement, ground: Ground) -> None:
         )
     if selection.rule is not None:
         selection.rule.require_in_model(config)
-    some_head = head(0, 0, stated.placed)  # stands for those that the rule will find
-    places = (some_head,) if selection.rule else resolve_places(selection.text, config, stated.placed)
+    if selection.rule is None:
+        places = resolve_places(selection.text, config, stated.placed)
+    else:
+        places = (head(0, 0, stated.placed),)  # stands for those that the rule will find
     made = Ablating.of(stated, ground, places)
     if (refusal := made.why_not()) is not None:
         raise InputError(refusal)

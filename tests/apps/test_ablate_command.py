@@ -134,11 +134,26 @@ def test_what_is_said_has_its_interval_control_step_0_and_tables(run: Path) -> N
     assert any(line.startswith("Where it hurts: 144 targets of 8 sequences") for line in lines)
 
 
+def test_twice_as_much_is_a_question_as_well_and_its_dose_begins_at_nothing(run: Path) -> None:
+    lines = cutaway(run, "L1H2:times=2", *QUICK, "--dose").stdout.splitlines()
+    assert lines[0].startswith("With L1H2:times=2 in force, the loss on the second copy of random tokens")
+    assert lines[2].startswith("At step 0 the same costs ")
+    start = next(place for place, line in enumerate(lines) if line.startswith("How much of it there is"))
+    assert [line.split()[0] for line in lines[start + 2 : start + 9]] == [
+        *("200%", "150%", "100%", "75%", "50%", "25%", "0%"),
+    ]
+    whole = json.loads(cutaway(run, "L1H2:times=2", *QUICK, "--json").stdout)
+    assert whole["places"] == whole["ablation"]["text"] == "L1H2:times=2"
+
+
 MISTAKES = {
     "a position that is none": (("L1H2", "--positions", "3-"), '"3-" is no position; write numbers from 0'),
     "a range that runs backwards": (("L1H2", "--positions", "9-3"), '"9-3" runs backwards; write 3-9'),
     "a position beyond the context": (("L1H2", "--positions", "48"), "names position 48; this model has 0 to 47"),
     "a gate beyond 1": (("L1H2", "--gate", "1.5"), "gate=1.5 is no share"),
+    "a way to match that is none": (("L1H2", "--match", "nearest"), 'match="nearest".* activity'),
+    "a swap of one": (("L1H2:swap",), "L1H2:swap has nothing to swap with; name another head of layer 1"),
+    "a number for a head": (("L1H2:set=2",), "only a memory holds one number"),
     "two ways to set the gate": (("L1H2", "--dose", "--gate", "0.5"), "--dose tries every gate.*leave out --gate"),
     "a dose on an open end": (("L1H2", "--dose", "--until-decided"), "leave out --until-decided"),
     "a counterfactual of text": (
