@@ -11,6 +11,7 @@ from torch import Tensor
 from analyses.config_rules import SEED, Rule, at_least, between, require
 from interp.stats import Interval, Intervals
 from model.errors import ConfigError
+from model.settings import as_enum
 
 ALIVE = 1e-6
 """A memory whose coefficient is never above that on the reference text has no strength of its own."""
@@ -139,6 +140,9 @@ class Control:
     p_mass: float | None
     """The same by the probability of the concept over all steps."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", as_enum(ControlKind, self.kind, "kind"))
+
     @property
     def smallest_p(self) -> float | None:
         """The smallest p that so many sets allow."""
@@ -208,6 +212,7 @@ class Result:
     start: Start | None
     """None if this is step 0, or it was not kept."""
 
-    def control(self, kind: ControlKind) -> Control:
-        """The control of one kind."""
-        return next(each for each in self.controls if each.kind is kind)
+    def control(self, kind: ControlKind | str) -> Control:
+        """The control of one kind: random, matched, direction or off."""
+        wanted = as_enum(ControlKind, kind, "control")
+        return next(each for each in self.controls if each.kind is wanted)

@@ -27,6 +27,7 @@ from analyses import attention_circuit_items, attention_items, attention_result
 from analyses import gradient_initialization as initial
 from analyses import head_ablation_result as ablation_result
 from analyses import head_circuits_result as circuits_result
+from analyses import memory_promotion_result as promotion_result
 from analyses import self_repair_result as repair_result
 from analyses.attention_evidence import Bearing, Evidence, Source
 from analyses.attention_harms import COPY, TEXT, HarmOn, HeadHarms
@@ -265,6 +266,17 @@ def supplies() -> Supplies:
         corrupted=others[:3],
         optimal=constants,  # type: ignore[arg-type]
     )
+
+
+def promoting(kind: Any) -> promotion_result.Control:
+    none = torch.zeros(0, dtype=torch.float64)
+    changes = dict.fromkeys(("share_change", "mass_change", "loss_change"), none)
+    return promotion_result.Control(kind=kind, note="", p=None, p_mass=None, **changes)
+
+
+def promotions() -> Any:
+    """What there is of a result to read controls from."""
+    return SimpleNamespace(controls=tuple(map(promoting, promotion_result.ControlKind)))
 
 
 def ablated_of(lab: Lab) -> Any:
@@ -607,6 +619,14 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     ),
     "analyses.memory_search.Query.pattern": (TriggerPattern, lambda given, _: repr(Query(pattern=given))),
     "analyses.memory_search.Query.state": (MemoryState, lambda given, _: repr(Query(state=given))),
+    "analyses.memory_promotion_result.Control.kind": (
+        promotion_result.ControlKind,
+        lambda given, _: repr(promoting(given).kind),
+    ),
+    "analyses.memory_promotion_result.Result.control": (
+        promotion_result.ControlKind,
+        lambda given, _: repr(promotion_result.Result.control(promotions(), given).kind),
+    ),
     "interp.repaired.Component.part": (Part, lambda given, _: repr(Component(label="L0H0", layer=0, part=given))),
     "analyses.views.embed.embed": (View, lambda given, _: embed(given, GRID)),
     "analyses.views.embed.page": (View, lambda given, _: page(given, GRID, "toy")),
