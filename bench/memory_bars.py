@@ -26,7 +26,7 @@ from bench.memory_found import (
     zero_agreement,
 )
 from bench.memory_measures import Measurement, third_ratio
-from interp.ffn_composition import Counted
+from interp.ffn_composed import Counted
 
 
 @dataclass(frozen=True, kw_only=True)

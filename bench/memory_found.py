@@ -30,7 +30,7 @@ from bench.memory_measures import (
     third_ratio,
 )
 from interp.agreement_trends import ConfidenceTrend, confidence_trend, depth_trend
-from interp.ffn_composition import Case, Counted
+from interp.ffn_composed import Case, Counted
 from interp.stats import Intervals
 from interp.trigger_deletions import Deletion
 from model.errors import CheckpointError
