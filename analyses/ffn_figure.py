@@ -49,11 +49,9 @@ def drawn(result: Result) -> alt.VConcatChart:
 def word_rows(result: Result) -> Rows:
     """The memories shown in words: per layer those that agree first, then by the confidence of their values."""
     per_layer = max(1, N_WORDS // result.n_layers)
-    return [
-        _word_row(result, layer, memory)
-        for layer in range(result.n_layers)
-        for memory in _surest(result, layer)[:per_layer]
-    ][:N_WORDS]
+    shown = min(result.n_layers, N_WORDS)
+    layers = [place * (result.n_layers - 1) // max(1, shown - 1) for place in range(shown)]  # from first to last
+    return [_word_row(result, layer, memory) for layer in layers for memory in _surest(result, layer)[:per_layer]]
 
 
 def _surest(result: Result, layer: int) -> list[int]:
@@ -75,8 +73,8 @@ def _word_row(result: Result, layer: int, memory: int) -> dict[str, Any]:
     return {
         "memory": f"L{layer}M{memory}",
         "ends of its top triggers": " | ".join(_cut(text) for text in shown),
-        "then": joined(result, [next_token]),
-        "promotes": joined(result, promoted[:6], " "),
+        "then": _begun(joined(result, [next_token]), 6),
+        "promotes": _begun(joined(result, promoted[:6], " "), 30),
         "agrees": next_token == promoted[0],
     }
 
@@ -104,3 +102,7 @@ def _words(result: Result) -> alt.LayerChart:
 
 def _cut(text: str, longest: int = 14) -> str:
     return text if len(text) <= longest else "…" + text[-longest + 1 :]
+
+
+def _begun(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"

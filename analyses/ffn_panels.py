@@ -12,6 +12,7 @@ from analyses.ffn_result import Result
 from analyses.ffn_summary import Summary
 from analyses.ffn_tables import Rows, confidence_rows, layer_rows, pattern_rows
 from analyses.figures import CATEGORIES, QUIET
+from analyses.verdicts import MANY
 from interp.pattern_kinds import TriggerPattern
 from interp.trigger_deletions import Deletion
 
@@ -53,7 +54,7 @@ def by_confidence(result: Result) -> alt.LayerChart:
 
 def _agreeing(result: Result, rows: Rows, x: alt.X, shown: list[Any], title: str, heading: str) -> alt.LayerChart:
     now = [row for row in rows if row["step"] == result.step]
-    y = alt.Y("agreement:Q", title=title, axis=alt.Axis(format="%", tickCount=5))
+    y = alt.Y("agreement:Q", title=title, scale=alt.Scale(domainMin=0), axis=alt.Axis(format="%", tickCount=5))
     shown = [*shown, *(alt.Tooltip(f"{name}:Q", format=".1%") for name in ("agreement", "low", "high", "chance"))]
     base = alt.Chart(data(now))
     layers = []
@@ -72,7 +73,7 @@ def shares(result: Result) -> alt.LayerChart:
     """Last-token shares of triggers over memories: middle half and median, beside step 0 and random prefixes."""
     now, initial = result.reading.summary, result.initial
     rows = _spread_rows(result, now.last_token_share, None if initial is None else initial.last_token_share)
-    layers = _spreads(rows, "triggers ending in one token", alt.Scale(domain=[0, 1]))
+    layers = _spreads(result, rows, "triggers ending in one token", alt.Scale(domain=[0, 1]))
     control = alt.Chart(data([{"share": result.random_last_token_share}]))
     layers.append(control.mark_rule(strokeDash=[4, 3], color=QUIET).encode(y="share:Q"))
     return alt.LayerChart(layer=layers, width=THIRD, height=HEIGHT, title="Same last token")
@@ -83,7 +84,7 @@ def rates(result: Result) -> alt.LayerChart:
     now, initial = result.reading.summary, result.initial
     rows = _spread_rows(result, now.firing_rate, None if initial is None else initial.firing_rate)
     return alt.LayerChart(
-        layer=_spreads(rows, "prefixes it fires on", alt.Scale(domain=[0, 1])),
+        layer=_spreads(result, rows, "prefixes it fires on", alt.Scale(domain=[0, 1])),
         width=THIRD,
         height=HEIGHT,
         title="Firing rate",
@@ -91,30 +92,32 @@ def rates(result: Result) -> alt.LayerChart:
 
 
 def kinds(result: Result) -> alt.Chart:
-    """How many of a layer's memories are of which kind; step 0 is the left one of two bars."""
+    """How many of a layer's memories are of which kind; step 0 is the left one of two bars, where there is room."""
+    both = result.n_layers <= MANY
     order = {kind.value: place for place, kind in enumerate(_KINDS)}
     rows = [
         row
         | {"layer": str(row["layer"]), "when": "now" if row["step"] == result.step else "start"}
         | {"order": order[row["pattern"]], "pattern": row["pattern"].replace("_", " ")}
         for row in pattern_rows(result)
-        if row["memories"]
+        if row["memories"] and (both or row["step"] == result.step)
     ]
     names = [kind.value.replace("_", " ") for kind in _KINDS]
     legend = alt.Legend(title=None, orient="bottom", columns=2, symbolType="square", symbolSize=70)
     colour = alt.Color("pattern:N", scale=alt.Scale(domain=names, range=list(_KINDS.values())), legend=legend)
-    return (
-        alt.Chart(data(rows), width=THIRD, height=HEIGHT, title="Kinds (left: step 0)")
+    title = "Kinds (left: step 0)" if both else "Kinds"
+    bars = (
+        alt.Chart(data(rows), width=THIRD, height=HEIGHT, title=title)
         .mark_bar()
         .encode(
             x=_layer(),
-            xOffset=_when(0.2),
             y=alt.Y("memories:Q", stack="normalize", title="memories", axis=alt.Axis(format="%", tickCount=5)),
             order=alt.Order("order:Q"),
             color=colour,
             tooltip=["layer:N", "when:N", "pattern:N", "memories:Q"],
         )
     )
+    return bars.encode(xOffset=_when(0.2)) if both else bars
 
 
 def falls(result: Result) -> alt.LayerChart:
@@ -132,9 +135,11 @@ def falls(result: Result) -> alt.LayerChart:
     shown = ["layer:N", "token:N", *(alt.Tooltip(f"{name}:Q", format=".1%") for name in ("low", "middle", "high"))]
     return alt.LayerChart(
         layer=[
-            base.mark_rule(strokeWidth=3, opacity=0.3).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q"),
-            start.mark_point(filled=False, size=35, strokeWidth=1.2).encode(y=y),
-            base.mark_point(filled=True, size=40, opacity=1).encode(y=y, tooltip=shown),
+            base.mark_rule(strokeWidth=min(3.0, _wide(result) / 3), opacity=0.3).encode(
+                y=alt.Y("low:Q", scale=scale), y2="high:Q"
+            ),
+            start.mark_point(filled=False, size=_dot(result) * 0.6, strokeWidth=1.2).encode(y=y),
+            base.mark_point(filled=True, size=_dot(result) * 0.65, opacity=1).encode(y=y, tooltip=shown),
         ],
         width=THIRD,
         height=HEIGHT,
@@ -170,7 +175,7 @@ def _quartiles(values: Tensor, named: dict[str, Any]) -> Rows:
     return [named | {"low": low, "middle": middle, "high": high}]
 
 
-def _spreads(rows: Rows, title: str, scale: alt.Scale) -> list[alt.Chart]:
+def _spreads(result: Result, rows: Rows, title: str, scale: alt.Scale) -> list[alt.Chart]:
     """Rules for the middle half and points for the median, the two steps side by side."""
     when = alt.Scale(domain=["start", "now"], range=[START, NOW])
     base = alt.Chart(data(rows)).encode(
@@ -181,8 +186,8 @@ def _spreads(rows: Rows, title: str, scale: alt.Scale) -> list[alt.Chart]:
     y = alt.Y("middle:Q", title=title, scale=scale, axis=alt.Axis(format="%", tickCount=5))
     shown = ["layer:N", *(alt.Tooltip(f"{name}:Q", format=".1%") for name in ("low", "middle", "high"))]
     return [
-        base.mark_rule(strokeWidth=5, opacity=0.35).encode(y="low:Q", y2="high:Q"),
-        base.mark_point(filled=True, size=55, opacity=1).encode(y=y, tooltip=shown),
+        base.mark_rule(strokeWidth=min(5.0, _wide(result) / 2), opacity=0.35).encode(y="low:Q", y2="high:Q"),
+        base.mark_point(filled=True, size=_dot(result) - 5, opacity=1).encode(y=y, tooltip=shown),
     ]
 
 
@@ -202,7 +207,7 @@ def _wide(result: Result) -> float:
 
 def _dot(result: Result) -> int:
     """Size of a point that leaves room for its neighbours."""
-    return 60 if result.n_layers <= 12 else 24
+    return 60 if result.n_layers <= MANY else 18
 
 
 def data(rows: Rows) -> alt.InlineData:

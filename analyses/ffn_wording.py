@@ -10,7 +10,7 @@ from torch import Tensor
 
 from analyses.ffn_result import Result
 from analyses.registry import Finding
-from analyses.verdicts import Verdict, extremes, listed, rests_on
+from analyses.verdicts import Verdict, extremes, rests_on
 from interp.stats import Interval, bootstrap_mean
 
 
@@ -96,8 +96,25 @@ def layers_of(cases: Sequence[Verdict], wanted: Verdict) -> list[int]:
 
 
 def layers(numbers: Sequence[int]) -> str:
-    """As in "layers 0 and 2"."""
-    return f"{'layer' if len(numbers) == 1 else 'layers'} {listed(numbers)}"
+    """Layers by number, in rising order, runs of three and more by their ends.
+
+    >>> layers([4]), layers([0, 1, 2, 3, 7, 8])
+    ('layer 4', 'layers 0 to 3, 7 and 8')
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    said = [part for run in runs for part in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    return f"{'layer' if len(numbers) == 1 else 'layers'} {joined(said)}"
+
+
+def joined(parts: Sequence[str]) -> str:
+    """As in "a, b and c"."""
+    *others, last = parts
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def interval_of(interval: Interval | None) -> str:
@@ -117,7 +134,7 @@ def points(value: float) -> str:
 
 def percent(value: float) -> str:
     """A share; none where it is not a number."""
-    return "none" if math.isnan(value) else f"{100 * value:.1f}%"
+    return "none" if math.isnan(value) else f"{round(100 * value, 1) + 0.0:.1f}%"  # + 0.0 makes minus zero zero
 
 
 def change_of(change: Interval) -> str:

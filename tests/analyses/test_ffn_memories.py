@@ -37,7 +37,7 @@ PLANTED = {0: "abp", 1: "cdq", 2: "dfh", 3: "gar", 4: "hks", 5: "ien", 6: "jem",
 
 def quick(**settings: object) -> Config:
     """The study's config with small samples and few deals, which are enough for what is set by hand."""
-    return Config(**({"n_random_sets": 40, "n_deleted": 4, "n_sampled": 64} | settings))
+    return Config(**({"n_random_sets": 40, "n_deleted": 4, "n_sampled": 64, "n_permutations": 200} | settings))
 
 
 def planted_memories(*, promotes: Callable[[str], str] = lambda word: word[2]) -> GPT:
@@ -94,7 +94,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Result]:
     lab = letters_lab(
         tmp_path_factory.mktemp("planted"), planted_memories(), zero=GPT(planted_memories().config, seed=3)
     )
-    return lab, ffn_memories.run(lab, quick(n_triggers=6, batch_size=7))
+    return lab, ffn_memories.run(lab, quick(n_triggers=6, batch_size=7, n_permutations=1000))
 
 
 def occurrences(lab: Lab, config: Config, word: str) -> list[tuple[int, int]]:
