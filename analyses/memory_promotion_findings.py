@@ -152,20 +152,25 @@ def _dose(result: Result) -> Finding:
 
 
 def _price(result: Result) -> Finding:
-    """What the text costs, and how much of that any memories cost that write as much."""
+    """What the text costs, and how much of that any memories cost that write as much.
+
+    A text that says one thing over and over is an easy one, so fewer distinct tokens are a price as a higher loss is.
+    """
     doses, config, row = result.doses, result.config, result.doses.at(result.config.strength)
     loss, distinct = doses.loss_change[row], doses.distinct_change[row]
-    found = {Verdict.EFFECT: loss.mean > 0, Verdict.BELOW: False, Verdict.OPEN: None}[verdict(loss, config.loss_floor)]
+    is_paid = loss.low >= config.loss_floor or distinct.high <= -config.floor
+    is_free = loss.high < config.loss_floor and distinct.low > -config.floor
+    found = True if is_paid else False if is_free else None
     alike = result.control(ControlKind.MATCHED).loss_change
     beside = f", {fine(float(alike.quantile(0.5)))[0]} (median) with memories that write as much" if len(alike) else ""
     opening = {
         True: "The price: ",
-        False: f"No price of {config.loss_floor:g} nats or more: ",
-        None: f"A price of {config.loss_floor:g} nats or more is not shown: ",
+        False: f"No price of {config.loss_floor:g} nats or {100 * config.floor:g} points or more: ",
+        None: f"A price of {config.loss_floor:g} nats or {100 * config.floor:g} points or more is not shown: ",
     }[found]
     return Finding(
         sentence=(
-            f"{opening}under the model as it is the text costs {with_interval(loss)} nats per token more than what it "
+            f"{opening}under the model as it is the text costs {with_interval(loss)} nats per token beside what it "
             f"writes itself ({fine(result.plain_loss)[0]}){beside}; the share of distinct tokens changes by "
             f"{_points(distinct)} points, from {_percent(result.plain_distinct)} ({_where(result)})."
         ),

@@ -76,15 +76,15 @@ def test_the_controls_of_a_planted_memory_write_nothing_of_it_and_it_ranks_first
 def test_what_is_found_is_said_with_its_controls_its_price_and_step_0(result: Result) -> None:
     promoted, at_once, dose, price, off = findings(result)
     assert [each.found for each in (promoted, at_once, dose)] == [True] * 3
-    assert price.found is False  # as it is, this model finds every token as likely as any other
-    assert price.sentence.startswith("No price of 0.05 nats or more: ")
+    assert price.found is True  # the loss is the same, as this model finds all tokens as likely; but it says h, h, h
+    assert result.doses.loss_change[result.doses.at(1.0)].high < 0.05
     assert off.found is not True  # 1 in 361 bigrams: hardly missed
     for said in ('stands out most for "text:h" (L0M2) kept at 1 x', "more than with any control", "planted@8, n = 12",
                  "other memories of the same layers change it by", "p = 0.048, the smallest that 20 sets allow",
                  "random directions as long as the values", "At step 0 the memories that stand out there"):  # fmt: skip
         assert said in promoted.sentence
     assert "The stronger, the more of the concept: its share is" in dose.sentence
-    assert "nats per token more than what it writes itself" in price.sentence
+    assert "nats per token beside what it writes itself" in price.sentence
 
 
 def test_a_concept_that_no_memory_is_about_is_denied(lab: Lab) -> None:
@@ -106,6 +106,28 @@ def test_what_controls_do_as_well_is_not_called_promotion(result: Result) -> Non
     empty = dict.fromkeys(("share_change", "mass_change", "loss_change"), torch.zeros(0, dtype=torch.float64))
     none = tuple(replace(each, p=None, p_mass=None, **empty) for each in result.controls)
     assert promotes(replace(result, controls=none)) is None
+
+
+@pytest.mark.parametrize(
+    ("loss", "distinct", "found"),
+    [
+        ((0.06, 0.5), (-0.01, 0.01), True),
+        ((-2.0, -1.0), (-0.5, -0.4), True),
+        ((-0.1, 0.04), (-0.01, 0.01), False),
+        ((-0.1, 0.06), (-0.01, 0.01), None),
+        ((-0.1, 0.04), (-0.03, 0.01), None),
+    ],
+)
+def test_the_price_is_a_loss_or_the_same_over_and_over(
+    loss: tuple[float, float], distinct: tuple[float, float], found: bool | None, result: Result
+) -> None:
+    def between(low: float, high: float) -> Any:
+        interval = result.doses.loss_change
+        mean = torch.full_like(interval.mean, (low + high) / 2)
+        return replace(interval, mean=mean, low=torch.full_like(mean, low), high=torch.full_like(mean, high))
+
+    priced = changed(result, loss_change=between(*loss), distinct_change=between(*distinct))
+    assert findings(priced)[3].found is found
 
 
 @pytest.mark.parametrize(
