@@ -1,44 +1,145 @@
-"""One FFN memory as figures: the tokens that its value promotes and suppresses, and how often its key fires."""
+"""One FFN memory as figures: the tokens that its value promotes and suppresses, and how often its key fires.
+
+Written in Vega-Lite as it is, for the reason that `analyses.views.by_layer` gives.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import altair as alt
-import pandas as pd
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.figures import DIVERGING, QUIET, themed
+from analyses.figures import DIVERGING, QUIET
+from analyses.views.by_layer import Spec
 from analyses.views.payload import visible
-from interp.memory_stream import histogram_edges
 
-WIDTH = 320
+ROW, HEIGHT = 17, 140
+SIDES = ["negative", "about zero", "positive"]
+FINEST = 2**9
+"""Coefficients smaller than the largest one over this are drawn as one bar about zero."""
 
-
-def value_figure(tokens: Sequence[str], scores: Sequence[float]) -> Any:
-    """Bars of logits per unit of coefficient, from most promoted to most suppressed."""
-    rows = pd.DataFrame({"token": [visible(token) for token in tokens], "score": scores})
-    rows = rows.sort_values("score", ascending=False)
-    rows["place"] = [str(place) for place in range(len(rows))]
-    y = alt.Y("place:O", sort=list(rows["place"]), axis=None)
-    shown = alt.Chart(rows).encode(y=y, tooltip=["token", alt.Tooltip("score:Q", format=".3f")])
-    bars = shown.mark_bar(height=9).encode(
-        x=alt.X("score:Q", title="logit per unit of coefficient, before the final norm's scale"),
-        color=alt.condition("datum.score > 0", alt.value(DIVERGING[5]), alt.value(DIVERGING[1])),
-    )
-    words = shown.mark_text(align="right", dx=-6, fontSize=11, font="monospace", color=QUIET)
-    layers = alt.layer(bars, words.encode(text="token:N", x=alt.value(0)))
-    return themed(layers.properties(width=WIDTH, height=16 * len(rows)))
+_UP, _DOWN = DIVERGING[5], DIVERGING[1]
 
 
-def activity_figure(histogram: Int[Tensor, " bin"]) -> Any:
-    """How many prefixes have which coefficient, on logarithmic axes; the bin of all that are smaller is left out."""
-    edges = histogram_edges().tolist()
-    rows = pd.DataFrame({"low": edges, "high": [*edges[1:], edges[-1] * 1.25], "prefixes": histogram[1:].tolist()})
-    bars = alt.Chart(rows[rows["prefixes"] > 0]).mark_bar(color=QUIET)
-    coefficient = alt.X("low:Q", scale=alt.Scale(type="log"), title="coefficient (log)", axis=alt.Axis(tickCount=4))
-    prefixes = alt.Y("prefixes:Q", scale=alt.Scale(type="symlog"), title="prefixes (log)", axis=alt.Axis(tickCount=3))
-    drawn = bars.encode(x=coefficient, x2="high:Q", y=prefixes, y2=alt.datum(0), tooltip=["low", "high", "prefixes"])
-    return themed(drawn.properties(width=WIDTH, height=120))
+def value_figure(tokens: Sequence[str], scores: Sequence[float], *, marked: Sequence[str] = ()) -> Spec:
+    """Bars of logits per unit of coefficient, from most promoted to most suppressed.
+
+    Args:
+        tokens: printable strings.
+        scores: what the value adds to each one's logit.
+        marked: a sign for each token, such as that it followed the top trigger; empty where there is none to give.
+    """
+    signs = list(marked) or [""] * len(tokens)
+    bars = sorted(zip(tokens, scores, signs, strict=True), key=lambda bar: -bar[1])
+    rows = [
+        {"place": place, "token": visible(token), "score": score, "word": f"{sign} {visible(token)}".strip()}
+        for place, (token, score, sign) in enumerate(bars)
+    ]
+    y = {"field": "place", "type": "ordinal", "axis": None}
+    tooltip = [{"field": "token", "type": "nominal"}, {"field": "score", "type": "quantitative", "format": ".3f"}]
+    return {
+        "height": ROW * len(rows),
+        "datasets": {"tokens": rows},
+        "data": {"name": "tokens"},
+        "layer": [
+            {
+                "mark": {"type": "bar", "height": 9},
+                "encoding": {
+                    "x": _quantity("score", title="logit per unit of coefficient", axis={"tickCount": 5}),
+                    "y": y,
+                    "color": {"condition": {"test": "datum.score > 0", "value": _UP}, "value": _DOWN},
+                    "tooltip": tooltip,
+                },
+            },
+            {
+                "mark": {
+                    "type": "text", "align": "right", "dx": -6, "fontSize": 11, "font": "monospace", "color": QUIET,
+                    "limit": 110,
+                },
+                "encoding": {
+                    "x": {"value": 0}, "y": y, "text": {"field": "word", "type": "nominal"}, "tooltip": tooltip,
+                },
+            },
+        ],
+    }  # fmt: skip
+
+
+def activity_figure(
+    histogram: Int[Tensor, " bin"],
+    negative: Int[Tensor, " bin"] | None,
+    edges: Float[Tensor, " edge"],
+    thresholds: Sequence[float] = (),
+) -> Spec:
+    """How many prefixes have which coefficient, of either sign, on axes that are logarithmic away from zero.
+
+    Args:
+        histogram: prefixes by coefficient; the first bin has all below the first edge, negative ones too.
+        negative: the same of the coefficient's negative; None where no coefficient is negative.
+        edges: lower edges of all bins but the first.
+        thresholds: coefficients above which a memory is said to fire, drawn as dashed rules.
+    """
+    rows = activity_rows(histogram, negative, edges)
+    (near,) = (row["high"] for row in rows if row["side"] == SIDES[1])
+    axis = {"values": _powers(rows, near), "format": "~f", "labelOverlap": "greedy"}
+    x = _quantity("low", title="coefficient (log)", axis=axis, scale={"type": "symlog", "constant": near})
+    bars = {
+        "data": {"name": "bars"},
+        "mark": {"type": "bar", "clip": True},
+        "encoding": {
+            "x": x,
+            "x2": {"field": "high"},
+            "y": _quantity("prefixes", title="prefixes (log)", axis={"tickCount": 3}, scale={"type": "symlog"}),
+            "y2": {"datum": 0},
+            "color": {
+                "field": "side",
+                "type": "nominal",
+                "scale": {"domain": SIDES, "range": [_DOWN, QUIET, _UP]},
+                "legend": None,
+            },
+            "tooltip": [_quantity("low", format=".3g"), _quantity("high", format=".3g"), _quantity("prefixes")],
+        },
+    }
+    rules = {
+        "data": {"values": [{"threshold": threshold} for threshold in thresholds]},
+        "mark": {"type": "rule", "strokeDash": [4, 3], "color": QUIET},
+        "encoding": {"x": _quantity("threshold"), "tooltip": [_quantity("threshold", format=".3g")]},
+    }
+    return {
+        "height": HEIGHT,
+        "datasets": {"bars": [row for row in rows if row["prefixes"]]},
+        "layer": [bars, *([rules] if thresholds else [])],
+    }
+
+
+def activity_rows(
+    histogram: Int[Tensor, " bin"], negative: Int[Tensor, " bin"] | None, edges: Float[Tensor, " edge"]
+) -> list[Spec]:
+    """The bars of `activity_figure`: from `low` to `high`, and how many prefixes; what is close to zero is one bar."""
+    lows = edges.tolist()
+    highs = [*lows[1:], lows[-1] * lows[-1] / lows[-2]]
+    up = histogram[1:].tolist()
+    down = [0] * len(up) if negative is None else negative[1:].tolist()
+    reach = max((high for high, *counts in zip(highs, up, down, strict=True) if any(counts)), default=lows[0])
+    kept = [at for at, low in enumerate(lows) if reach / FINEST <= low < reach]
+    near = lows[kept[0]] if kept else lows[0]
+    beyond = sum(up[at] + down[at] for at in kept)
+    below = list(reversed(kept)) if any(down) else []
+    bars = [
+        *((-highs[at], -lows[at], down[at], SIDES[0]) for at in below),
+        (-near if below else 0.0, near, int(histogram.sum()) - beyond, SIDES[1]),
+        *((lows[at], highs[at], up[at], SIDES[2]) for at in kept),
+    ]
+    return [dict(zip(("low", "high", "prefixes", "side"), bar, strict=True)) for bar in bars]
+
+
+def _powers(rows: Sequence[Spec], near: float) -> list[float]:
+    """Zero and the powers of ten on either side, as far as there are bars."""
+    powers = [10.0**power for power in range(-9, 10) if 10.0**power >= near]
+    below = [-power for power in reversed(powers) if -power >= rows[0]["low"]]
+    return [*below, 0.0, *(power for power in powers if power <= rows[-1]["high"])]
+
+
+def _quantity(field: str, **more: Any) -> Spec:
+    return {"field": field, "type": "quantitative"} | more

@@ -6,6 +6,7 @@ else, keeps what the colours mean: nothing is the page's background, more is fur
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from analyses import figures
@@ -28,8 +29,12 @@ DARK = dict(
 
 
 def spec_of(figure: Any, *, dark: bool) -> dict[str, Any]:
-    """Return `figure` as a Vega-Lite specification with the project's look, for a dark page if so asked."""
-    spec = figures.themed(figure).to_dict()
+    """Return `figure` as a Vega-Lite specification with the project's look, for a dark page if so asked.
+
+    A figure is an Altair chart, or is written in Vega-Lite already, without a look.
+    """
+    plain = isinstance(figure, Mapping)
+    spec = dict(figure) | {"config": figures.theme()} if plain else figures.themed(figure).to_dict()
     return _exchanged(spec) if dark else spec
 
 

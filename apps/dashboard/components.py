@@ -154,7 +154,13 @@ def provenance(saved: SavedResult, *more: str | None) -> None:
 
 
 def pick_from(
-    rows: pd.DataFrame, name: str, *, key: str, alt: str, height: int = 320, words: Mapping[str, str] | None = None
+    rows: pd.DataFrame,
+    name: str,
+    *,
+    key: str,
+    alt: str,
+    height: int | Literal["content"] = 320,
+    words: Mapping[str, str] | None = None,
 ) -> None:
     """A table in which a click on a row selects what its column `name` says.
 

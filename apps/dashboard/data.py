@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ from model.settings import from_plain
 
 if TYPE_CHECKING:
     from analyses.attention_verdicts import Verdict
+    from analyses.memory_index import MemoryIndex
+    from analyses.memory_search import Query
     from model.lab import Lab
 
 
@@ -168,6 +171,45 @@ def _verdicts(_saved: SavedResult, folder: str, stamp: int) -> tuple[Verdict, ..
 
     del folder, stamp
     return weighed(_saved.result)
+
+
+def memory_index(saved: SavedResult) -> MemoryIndex:
+    """A result of ffn-memories laid out for searching it."""
+    return _memory_index(*_identity(saved))
+
+
+@st.cache_resource(max_entries=4, show_spinner="Laying out the memories for search")
+def _memory_index(folder: str, stamp: int) -> MemoryIndex:
+    from analyses.memory_index import read_index
+
+    del stamp
+    return read_index(Path(folder))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoriesFound:
+    """The memories that a search found, as far as they are listed."""
+
+    rows: tuple[Mapping[str, Any], ...]
+    n: int
+    """How many there are."""
+    notes: tuple[str, ...]
+    """What should be known of the search."""
+
+
+def memories_found(saved: SavedResult, query: Query, limit: int) -> MemoriesFound:
+    """The first `limit` memories that meet the query."""
+    return _memories_found(saved, query, limit, *_identity(saved))
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _memories_found(_saved: SavedResult, query: Query, limit: int, folder: str, stamp: int) -> MemoriesFound:
+    from analyses.memory_search import found_rows, search
+
+    del folder, stamp
+    index = memory_index(_saved)
+    found = search(index, query)
+    return MemoriesFound(rows=tuple(found_rows(index, found, limit)), n=len(found), notes=found.notes)
 
 
 def _identity(saved: SavedResult) -> tuple[str, int]:

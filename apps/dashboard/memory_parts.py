@@ -1,85 +1,121 @@
-"""What the page of FFN memories shows: layers, a search, and of one memory its triggers and its numbers."""
+"""One memory on the page of FFN memories: its key, its value, what to do with it, and what it does on a text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import streamlit as st
 
-import pandas as pd
-from jaxtyping import Float
-from torch import Tensor
+from analyses.results import SavedResult
+from analyses.views import View, visible
+from analyses.views.memory import activity_figure, value_figure
+from apps.dashboard import components, data, memory_examples, memory_rows, passes
+from apps.dashboard.data import Run
+from apps.dashboard.memory_examples import Choice
+from apps.dashboard.memory_rows import Memory
+from apps.dashboard.state import Selection, memory_name
+from interp.coefficient_bins import histogram_edges
+from model.errors import CutawayError
 
-from analyses.ffn_memories import Result
-from analyses.ffn_tables import layer_rows
-from analyses.views import TokenRow, token_rows_payload, visible
-from analyses.views.payload import Payload, fitted
-
-Memory = tuple[int, int]
-
-OF_LAYERS = [
-    *("step", "layer", "dead", "agreement", "low", "high", "chance", "p", "lift", "median rank", "chance rank"),
-    *("last-token share", "firing rate"),
-]
-"""Columns of the layers' summary that are shown."""
-
-SEARCHED = ["memory", "top trigger", "next", "promotes", "suppresses"]
-"""Columns of the study's table that hold text."""
-
-LISTED = ["memory", "top trigger", "next", "promotes", "agrees", "firing rate", "largest", "last-token share"]
-"""Columns of the study's table that are listed."""
+MIN_WIDTH = 400
+"""Pixels below which key and value stand below one another."""
 
 
-def layers(result: Result) -> pd.DataFrame:
-    """The memories of each layer together, at step 0 and at the checkpoint."""
-    return pd.DataFrame(layer_rows(result), columns=OF_LAYERS)
+def one(saved: SavedResult, run: Run, chosen: Selection, memory: Memory) -> None:
+    """A memory in full: its key, and its value beside it."""
+    result = saved.result
+    with st.container(horizontal=True, gap="xsmall"):
+        for word, colour in memory_rows.states(result, memory):
+            st.badge(components.literal(word), color=colour)
+    components.caption(*memory_rows.facts(result, memory))
+    _actions(run, chosen, memory_name(*memory))
+    with st.grid(2, min_column_width=MIN_WIDTH, gap=("small", "medium")) as columns:
+        with columns.cell():
+            _key(saved, memory)
+        with columns.cell():
+            _value(saved, memory)
 
 
-def matching(rows: pd.DataFrame, wanted: str) -> pd.DataFrame:
-    """The memories whose name, trigger or tokens hold `wanted`, in either case; all of them where nothing is wanted."""
-    text = visible(wanted.strip()) if wanted.strip() else ""
-    found = rows[SEARCHED].apply(lambda column: column.str.contains(text, case=False, regex=False))
-    return pd.DataFrame(rows.loc[found.any(axis=1), LISTED])
+def _key(saved: SavedResult, memory: Memory) -> None:
+    result = saved.result
+    st.subheader("Key: what fires it")
+    offered = memory_examples.choices(result)
+    choice = st.segmented_control(
+        "Prefixes", offered, default=Choice.TOP, format_func=memory_examples.TITLES.__getitem__, key="prefixes",
+        required=True, persist_state="session", label_visibility="collapsed",
+    )  # fmt: skip
+    shown = memory_examples.examples(result, memory, Choice(choice))
+    if shown["rows"]:
+        components.show(View.TOKEN_ROWS, shown, key="triggers")
+        components.caption(memory_examples.EXPLAINED[Choice(choice)])
+    else:
+        components.caption(memory_examples.ABSENT[Choice(choice)])
+    st.subheader("How often, and how strongly")
+    activity = result.reading.activity
+    figure = activity_figure(
+        activity.histogram[*memory],
+        activity.negative_histogram[*memory],
+        histogram_edges(),
+        [float(activity.largest[*memory]) / 10] if activity.alive[*memory] else [],
+    )
+    alt = f"How many prefixes give {memory_name(*memory)} which coefficient"
+    components.chart(figure, alt=alt, key="histogram", width="stretch")
+    components.caption(f"n = {result.n_prefixes:,} prefixes", "dashed: a tenth of the largest")
 
 
-def strongest(result: Result) -> Memory:
-    """The memory to begin with: the surest value among those that promote what follows their top trigger most."""
-    values, alive = result.reading.values, result.reading.activity.alive
-    agrees = alive & (values.next_rank == 0)
-    layer, memory = divmod(int((values.confidence * (agrees if agrees.any() else alive)).argmax()), alive.shape[1])
-    return layer, memory
+def _value(saved: SavedResult, memory: Memory) -> None:
+    result, name = saved.result, memory_name(*memory)
+    st.subheader("Value: what it promotes and suppresses")
+    tokens, scores, signs = memory_rows.promoted(result, memory)
+    figure = value_figure(tokens, scores, marked=signs)
+    components.chart(figure, alt=f"Tokens that {name} promotes and suppresses", key="value", width="stretch")
+    components.sentences(memory_rows.value_facts(result, memory))
 
 
-def facts(result: Result, memory: Memory) -> tuple[str, ...]:
-    """What is known of the memory in numbers, beside step 0."""
-    activity, values, summary = result.reading.activity, result.reading.values, result.reading.summary
-    rank = int(values.next_rank[*memory])
-    place = f"its value ranks what follows its top trigger {rank + 1} of {len(result.vocabulary)}"
-    shares = (("share of triggers with the commonest last token", "last_token_share"), ("fires on", "firing_rate"))
-    beside = [
-        f"{name} {float(getattr(summary, key)[*memory]):.1%}"
-        + ("" if result.initial is None else f" (step 0: {float(getattr(result.initial, key)[*memory]):.1%})")
-        for name, key in shares
-    ]
-    largest = f"largest coefficient {float(activity.largest[*memory]):.2f}"
-    return (*beside, largest, "never fired" if rank < 0 else place)
+def evidence(saved: SavedResult, memory: Memory) -> None:
+    """What the memory's triggers share, and what they lose with a token: beside random prefixes and step 0."""
+    result = saved.result
+    with st.grid(2, min_column_width=MIN_WIDTH, gap=("small", "medium")) as columns:
+        with columns.cell():
+            st.subheader("What its triggers share")
+            rows = memory_rows.evidence(result, memory)
+            components.table(rows, alt="Shares of its triggers, beside random prefixes", height="content")
+            components.caption(*memory_rows.evidence_facts(result, memory))
+        with columns.cell():
+            st.subheader("What a token of a trigger is worth")
+            found = memory_rows.falls(result, memory)
+            if found is None:
+                components.missing("No triggers were cut.", f"{saved.command} --set n_deleted=64")
+            else:
+                components.table(found[0], alt="Falls of its coefficient without a token", height="content")
+                components.caption(found[1])
 
 
-def triggers(result: Result, memory: Memory) -> Payload:
-    """The ends of the prefixes that fire the memory most; the last token is boxed, what followed stands in the note."""
-    found = result.reading.triggers
-    rows = []
-    for rank in range(found.context.shape[2]):
-        length = int(found.length[*memory, rank])
-        if not length:
-            continue
-        tokens = result.spelled(found.context[*memory, rank].tolist())
-        follows = visible(result.vocabulary[int(found.next_token[*memory, rank])])
-        note = f"{float(found.coefficient[*memory, rank]):6.2f}  then {follows}"
-        rows.append(TokenRow(tokens=tokens, note=note, boxed=len(tokens) - 1, start=length - len(tokens)))
-    return token_rows_payload(rows)
+def _actions(run: Run, chosen: Selection, name: str) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        listed = name in {place.label for place in chosen.ablate}
+        said = f"Take {name} out of the ablation" if listed else f"Add {name} to the ablation"
+        st.button(said, key="memory_ablate", on_click=components.toggle_ablation, args=(name,))
+        st.page_link("app_pages/ablate.py", label="Ablate", icon=":material/content_cut:", width="content")
+        st.code(f"cutaway ablate {data.spelled(run, chosen.step)} {name}:zero", language="bash", width="content")
 
 
-def on_text(tokens: Sequence[str], coefficients: Float[Tensor, " pos"]) -> Payload:
-    """A text whose tokens are coloured by the memory's coefficient there."""
-    values = coefficients.tolist()
-    row = TokenRow(tokens=tokens, values=values, note=f"largest {max(values):.2f}")
-    return token_rows_payload([row], "coefficient", scale=fitted(coefficients, "diverging"), hint="point at a token")
+def on_text(run: Run, chosen: Selection, memory: Memory, saved: SavedResult | None) -> None:
+    """The memory's coefficient at every token of the text of the sidebar, and which memories write most at one."""
+    try:
+        tokens, source = passes.text(run, chosen)
+        values = passes.coefficients(run, chosen, memory[0])[:, memory[1]]
+    except CutawayError as error:  # the text or the checkpoint cannot be read; the rest of the page can
+        components.damaged(error)
+        return
+    components.show(View.TOKEN_ROWS, memory_examples.on_text(tokens, values), key="on_text")
+    components.caption(source, f"{run.name}@{chosen.step}")
+    position = st.selectbox(
+        "Memories that write most at", range(len(tokens)), index=len(tokens) - 1, key=f"written_at_{len(tokens)}",
+        format_func=lambda at: f"{at}  {visible(tokens[at])}", width=260,
+    )  # fmt: skip
+    rows = memory_rows.writing(passes.writing(run, chosen, position), None if saved is None else saved.result)
+    components.pick_from(
+        rows, "memory", key=f"writing-{position}", height="content", alt="Memories that write most there"
+    )
+    components.caption(
+        "written: |m| |v|, in stream units", "share: of all that its layer's memories write there", source
+    )

@@ -20,6 +20,7 @@ from interp.places import Head
 if TYPE_CHECKING:
     from analyses.results import SavedResult
     from interp.effects import AblationEffect
+    from interp.live_memories import WritingMemories
     from interp.token_effects import TokenEffects
     from model.lab import Lab
 
@@ -41,9 +42,20 @@ def examples(run: Run, step: int | None, saved: SavedResult, head: Head) -> Head
     )
 
 
-def coefficients(run: Run, chosen: Selection) -> Float[Tensor, "layer pos memory"]:
-    """Every memory's coefficient on the selected text."""
-    return _coefficients(data.lab(run, chosen.step), _checkpoint(run, chosen.step), chosen.text, chosen.prompt)
+def text(run: Run, chosen: Selection) -> tuple[tuple[str, ...], str]:
+    """The tokens of the selected text, and what the text is, in words; nothing is run."""
+    return _text(data.lab(run, chosen.step), _checkpoint(run, chosen.step), chosen.text, chosen.prompt)
+
+
+def coefficients(run: Run, chosen: Selection, layer: int) -> Float[Tensor, "pos memory"]:
+    """The coefficient of every memory of one layer on the selected text."""
+    return _coefficients(data.lab(run, chosen.step), _checkpoint(run, chosen.step), layer, chosen.text, chosen.prompt)
+
+
+def writing(run: Run, chosen: Selection, position: int) -> WritingMemories:
+    """The memories of all layers that write most at one position of the selected text."""
+    opened = data.lab(run, chosen.step)
+    return _writing(opened, _checkpoint(run, chosen.step), position, chosen.text, chosen.prompt)
 
 
 def token_effects(run: Run, chosen: Selection, places: str, intervention: str) -> TokenEffects:
@@ -88,10 +100,25 @@ def _examples(_lab: Lab, _saved: SavedResult, checkpoint: str, result: str, head
     )
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _coefficients(_lab: Lab, checkpoint: str, text: LiveText, prompt: str) -> Float[Tensor, "layer pos memory"]:
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _text(_lab: Lab, checkpoint: str, text: LiveText, prompt: str) -> tuple[tuple[str, ...], str]:
     del checkpoint
-    return live.coefficients(_lab, text, prompt)
+    tokens, source = live.live_tokens(_lab, text, prompt)
+    return tuple(_lab.str_tokens(tokens)), source
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _coefficients(_lab: Lab, checkpoint: str, layer: int, text: LiveText, prompt: str) -> Float[Tensor, "pos memory"]:
+    del checkpoint
+    return live.coefficients(_lab, text, prompt, layer)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _writing(_lab: Lab, checkpoint: str, position: int, text: LiveText, prompt: str) -> WritingMemories:
+    from interp.live_memories import writing_memories
+
+    del checkpoint
+    return writing_memories(_lab, text, prompt, position)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)

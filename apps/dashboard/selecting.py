@@ -56,8 +56,9 @@ def _pick_step(run: Run) -> int | None:
         return None
     if len(run.steps) == 1:  # a slider needs two ends
         return run.steps[0]
+    # The address holds an option as it is shown, so it is shown as it is written there: 1650, not 1,650.
     return st.select_slider(
-        "Checkpoint (step)", run.steps, value=run.steps[-1], format_func="{:,}".format, key="step", bind="query-params"
+        "Checkpoint (step)", run.steps, value=run.steps[-1], format_func=str, key="step", bind="query-params"
     )
 
 

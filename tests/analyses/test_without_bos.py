@@ -80,7 +80,7 @@ def test_memories_are_read_at_the_positions_of_the_text(tmp_path: Path) -> None:
     (folder / "run.json").write_text(json.dumps({"config": {"data": to_plain(data)}}))
     lab = open_run(f"{folder}@8")
     text = "abdfabdfgh"
-    found = coefficients(lab, LiveText.PROMPT, text)[0, :, 2]
+    found = coefficients(lab, LiveText.PROMPT, text, 0)[:, 2]
     assert found.nonzero().flatten().tolist() == [index for index in range(10) if text[index - 1 : index + 1] == "df"]
     result = ffn_memories.run(lab, ffn_memories.Config(n_tokens=400))
     assert result.replay_error < 1e-4

@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from streamlit.components.v2.bidi_component.main import _make_trigger_id
 from streamlit.testing.v1 import AppTest
 
 from analyses.attention_evidence import Bearing
@@ -25,11 +24,11 @@ from interp.live import Basis
 from model import GPT
 from model.hooks import scopes_of
 from model.lab import open_run
+from tests.dashboard_pages import SCRIPT, opened, pick, said, views
 from tests.dashboard_runs import STEP, STUDIES, own_runs, trained, whole_runs
 
 __all__ = ["own_runs", "whole_runs"]  # fixtures
 
-SCRIPT = str(launch.SCRIPT)
 PAGES = ("overview", "heads", "ablate", "memories", "gradients")
 STUDY_OF = {
     "heads": "attention-patterns",
@@ -37,36 +36,6 @@ STUDY_OF = {
     "memories": "ffn-memories",
     "gradients": "gradient-flow",
 }
-
-
-def opened(root: Path, page: str, monkeypatch: pytest.MonkeyPatch, **address: str) -> AppTest:
-    monkeypatch.setenv(launch.ROOT_VARIABLE, str(root))
-    at = AppTest.from_file(SCRIPT, default_timeout=60)
-    for name, value in address.items():
-        at.query_params[name] = value
-    return at.run() if page == "overview" else at.switch_page(f"app_pages/{page}.py").run()
-
-
-def said(at: AppTest) -> str:
-    """All text of a page, with Markdown's escapes undone."""
-    kinds = (at.title, at.header, at.subheader, at.text, at.caption, at.error, at.warning, at.code, at.button)
-    texts = [item.label if kind is at.button else item.value for kind in kinds for item in kind]
-    return re.sub(r"\\(.)", r"\1", "\n".join(map(str, texts)))
-
-
-def views(at: AppTest) -> dict[str, dict[str, Any]]:
-    """What was sent to each mounted view, by its key."""
-    return {part.proto.id.rsplit("-", 1)[-1]: json.loads(part.proto.json) for part in at.get("bidi_component")}
-
-
-def pick(at: AppTest, key: str, value: dict[str, str]) -> AppTest:
-    """Do what a click in a view does (private API of AppTest; keep it here)."""
-    (part,) = [part for part in at.get("bidi_component") if part.proto.id.endswith(f"-{key}")]
-    states = at._tree.get_widget_states()
-    state = states.widgets.add()
-    state.id = _make_trigger_id(part.proto.id, "events")
-    state.json_trigger_value = json.dumps([{"event": "picked", "value": value}])
-    return at._run(widget_state=states)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -265,23 +234,6 @@ def test_what_cannot_be_asked_of_text_is_said_and_the_rest_is_answered(
     at.selectbox(key="metric").set_value("text_kl").run()
     assert not at.exception
     assert any("text_kl cannot be measured" in each.value.replace("\\", "") for each in at.info)
-
-
-def test_a_memory_is_opened_searched_and_put_into_the_ablation(
-    whole_runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at = opened(whole_runs, "memories", monkeypatch, run="whole", memory="L1M5")
-    assert "L1M5" in said(at)
-    assert "(step 0: " in said(at)
-    assert views(at)["triggers"]["rows"][0]["boxed"] is not None
-    assert len(views(at)["on_text"]["rows"][0]["values"]) > 8
-    at.text_input(key="wanted").set_value("L1M5").run()
-    assert not at.exception
-    assert set(at.dataframe[1].value["memory"].str[:4]) == {"L1M5"}
-    at.text_input(key="wanted").set_value("(no such text").run()
-    assert len(at.dataframe[1].value) == 0
-    at.button[0].click().run()
-    assert at.session_state["ablate"] == "L1M5"
 
 
 @pytest.mark.parametrize("prompt", ["", "\x00\u202e<img src=x onerror=alert(1)>", "x" * 5000, "é\n\t日本 👩\u200d💻"])

@@ -1,60 +1,56 @@
-"""FFN memories: what triggers each key, what each value promotes, and one memory in full."""
+"""FFN memories: the layers, a search, one memory in full with its key and its value, and what its layer makes of it."""
 
 import streamlit as st
 
-from analyses.views import View
-from analyses.views.memory import activity_figure, value_figure
-from apps.dashboard import components, data, memory_parts, passes, selecting
+from apps.dashboard import (
+    components,
+    data,
+    memory_finder,
+    memory_layers,
+    memory_parts,
+    memory_rows,
+    memory_studies,
+    selecting,
+)
 from apps.dashboard.state import memory_name
+from interp.memory_stream import require_memories
+from model.errors import CutawayError
 
 STUDY = "ffn-memories"
 
 run, chosen = selecting.run(), selecting.selection()
 st.title("FFN memories")
 components.run_line(run, chosen.step)
-shelf = data.shelf(run, STUDY)
-saved = components.on_shelf(STUDY, run, chosen.step, shelf)
-if saved is None:
+if run.model is None:
+    st.stop()
+try:
+    require_memories(run.model)
+except CutawayError as error:  # there is nothing to show, and no command that would change it
+    components.unasked(error)
     st.stop()
 
-result = saved.result
-components.findings(data.findings(saved))
-components.table(memory_parts.layers(result), alt="Agreement, triggers and activity by layer, beside step 0")
-components.provenance(
-    saved, f"n = {result.n_prefixes:,} prefixes of {result.config.split} text in {result.n_windows:,} windows"
-)
+saved = components.on_shelf(STUDY, run, chosen.step, data.shelf(run, STUDY))
+memory = chosen.memory
+if saved is not None:
+    memory = memory or memory_rows.strongest(saved.result)
+    st.header("Layers at a glance")
+    memory_layers.draw(saved, memory[0])
+    st.header("Find a memory")
+    listed = memory_finder.draw(saved)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.header(memory_name(*memory), width="content")
+        memory_finder.steps(listed, memory)
+    memory_parts.one(saved, run, chosen, memory)
+    memory_parts.evidence(saved, memory)
 
-st.header("Search")
-wanted = st.text_input(
-    "Search triggers and tokens", key="wanted", live=True, type="search", persist_state="session",
-    placeholder="import, self, L1M37 ...", label_visibility="collapsed",
-)  # fmt: skip
-rows = memory_parts.matching(saved.table(), wanted)
-components.pick_from(rows, "memory", key="memory_table", alt=f"Memories that hold {wanted!r}")
-components.caption(f"{len(rows):,} of {result.reading.activity.alive.numel():,} memories; click a row to open one")
+memory = memory or (0, 0)
+st.header(f"{memory_name(*memory)} on a text")
+memory_parts.on_text(run, chosen, memory, saved)
 
-memory = chosen.memory or memory_parts.strongest(result)
-name = memory_name(*memory)
-st.header(name)
-components.caption(*memory_parts.facts(result, memory))
-keys, values = st.columns([3, 2], gap="large")
-with keys:
-    st.subheader("Key: the prefixes that fire it most")
-    components.show(View.TOKEN_ROWS, memory_parts.triggers(result, memory), key="triggers")
-    st.subheader("On a text")
-    live = passes.look(run, chosen)
-    on_text = passes.coefficients(run, chosen)[memory[0], :, memory[1]]
-    components.show(View.TOKEN_ROWS, memory_parts.on_text(live.tokens, on_text), key="on_text")
-    components.caption(live.source, f"{run.name}@{chosen.step}")
-    st.button(f"Add {name} to the ablation", on_click=components.toggle_ablation, args=(name,))
-with values:
-    st.subheader("Value: the tokens it promotes and suppresses")
-    found = result.reading.values
-    tokens = result.spelled([*found.promoted[*memory].tolist(), *found.suppressed[*memory].tolist()])
-    scores = [*found.promoted_score[*memory].tolist(), *found.suppressed_score[*memory].tolist()]
-    components.chart(value_figure(tokens, scores), alt=f"Tokens that {name} promotes", key="value")
-    st.subheader("How often it fires")
-    histogram = result.reading.activity.histogram[*memory]
-    components.chart(activity_figure(histogram), alt=f"Coefficients of {name}", key="histogram")
-    components.caption(f"n = {result.n_prefixes:,} prefixes", chosen.spec, f"seed {result.config.seed}")
-components.whole_study(saved)
+st.header("How its layer's prediction comes about")
+memory_studies.composition(run, chosen.step, memory[0])
+
+if saved is not None:
+    st.header("What the study found")
+    components.findings(data.findings(saved))
+    components.whole_study(saved)

@@ -1,0 +1,284 @@
+"""The page of FFN memories: every part of a memory is shown, every widget acts, and what is missing is told."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+
+from analyses.study import run_study
+from apps.dashboard import data, memory_examples, memory_layers, memory_rows
+from apps.dashboard.memory_examples import Choice
+from apps.dashboard.memory_finder import LIMIT
+from interp.pattern_kinds import TriggerPattern
+from tests.dashboard_pages import opened, said, views
+from tests.dashboard_runs import STEP, trained
+
+STUDY = "ffn-memories"
+QUICK = [
+    "n_tokens=1024",
+    "n_triggers=5",
+    "n_shown=3",
+    "n_permutations=20",
+    "n_random_sets=20",
+    "n_deleted=2",
+    "n_sampled=32",
+]
+SHORT = ("train.steps=2", "train.checkpoint_every=2")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with its memories, one of an attention-only model, and one whose result has no step 0 beside it."""
+    root = tmp_path_factory.mktemp("runs")
+    whole = trained(root, "whole")
+    run_study(STUDY, f"{whole}@{STEP}", QUICK)
+    run_study("ffn-composition", f"{whole}@{STEP}", ["n_prefixes=100"])
+    shutil.copytree(whole, root / "alone", ignore=shutil.ignore_patterns("studies"))
+    run_study(STUDY, f"{root / 'alone'}@{STEP}", [*QUICK, "step_zero=false", "n_deleted=0"])
+    trained(root, "heads-only", "model.ffn=none", *SHORT)
+    return root
+
+
+@pytest.fixture
+def at(runs: Path, monkeypatch: pytest.MonkeyPatch) -> AppTest:
+    """The page at one memory."""
+    return opened(runs, "memories", monkeypatch, run="whole", memory="L1M5")
+
+
+def result(runs: Path, name: str = "whole") -> Any:
+    (run,) = [run for run in data.runs() if run.name == name]
+    saved = data.shelf(run, STUDY).at(STEP)
+    assert saved is not None
+    return saved.result
+
+
+def found(at: AppTest) -> pd.DataFrame:
+    """The memories that the search lists; none where it says that there are none."""
+    return next((each.value for each in at.dataframe if "ends in" in each.value), pd.DataFrame({"memory": []}))
+
+
+def table(at: AppTest, column: str) -> pd.DataFrame:
+    return next(each.value for each in at.dataframe if column in each.value)
+
+
+def test_a_memory_is_shown_in_full_with_what_its_numbers_rest_on(at: AppTest, runs: Path) -> None:
+    assert not at.exception
+    text, there = said(at), result(runs)
+    assert "L1M5" in [each.value for each in at.header]
+    assert re.search(r"fires on \d+\.\d% of prefixes \(step 0: \d+\.\d%\)", text)
+    assert f"n = {there.n_prefixes:,} prefixes" in text
+    assert "L1M5:zero" in text
+    assert re.search(r"ranks .+, which followed its top trigger, [\d,]+ of 257", text)
+    rows = views(at)["triggers"]["rows"]
+    assert [row["boxed"] for row in rows] == [len(row["tokens"]) - 1 for row in rows]
+    assert [float(row["note"].split()[0]) for row in rows] == pytest.approx(
+        there.reading.triggers.coefficient[1, 5, : len(rows)].tolist(), abs=0.006
+    )
+    shown = table(at, "triggers that")
+    evidence = there.reading.evidence
+    assert list(shown["share"]) == pytest.approx(
+        [float(getattr(evidence, name)[1, 5]) for name in memory_rows.SHARES], nan_ok=True
+    )
+    assert {"random", "step 0"} <= set(shown)
+    assert {"of the layer's sample", "sample at step 0"} <= set(table(at, "its coefficient falls by"))
+    assert f"n = {int(evidence.n[1, 5])} triggers" in text
+
+
+@pytest.mark.parametrize("choice", list(Choice))
+def test_other_prefixes_can_be_asked_for(at: AppTest, choice: Choice, runs: Path) -> None:
+    at.segmented_control(key="prefixes").set_value(choice).run()
+    assert not at.exception
+    assert memory_examples.EXPLAINED[choice] in said(at)
+    rows = views(at)["triggers"]["rows"]
+    numbers = [float(row["note"].split()[0]) for row in rows]
+    match choice:
+        case Choice.TOP | Choice.DECILES:
+            assert numbers == sorted(numbers, reverse=True)
+        case Choice.NEGATIVE:
+            assert numbers == sorted(numbers)
+            assert all(number <= 0 for number in numbers)
+        case Choice.RANDOM:
+            shown = [row["tokens"] for row in rows]
+            other = opened_memory(at, "L0M3")
+            assert [row["tokens"] for row in views(other)["triggers"]["rows"]] == shown
+
+
+def opened_memory(at: AppTest, name: str) -> AppTest:
+    return at.text_input(key="memory").set_value(name).run()
+
+
+def test_a_text_finds_memories_and_what_is_not_there_is_said(at: AppTest) -> None:
+    everything = found(at)
+    assert len(everything) == LIMIT
+    assert f"the first {LIMIT} of 256 found, of 256 memories" in said(at)
+    at.text_input(key="wanted").set_value("L1M7").run()
+    assert list(found(at)["memory"]) == ["L1M7"]
+    at.text_input(key="wanted").set_value("(no such text").run()
+    assert not at.exception
+    assert found(at).empty
+    assert "none of 256 memories is like that" in said(at)
+    at.text_input(key="wanted").set_value("L9M7").run()
+    assert not at.exception
+    assert any("L9M7" in each.value for each in at.info)
+    at.text_input(key="wanted").set_value("").run()
+    assert found(at).equals(everything)
+
+
+def test_memories_are_found_by_layer_pattern_concept_and_state(at: AppTest, runs: Path) -> None:
+    there = result(runs)
+    at.selectbox(key="wanted_layer_2").set_value("1").run()
+    assert set(found(at)["memory"].str[:2]) == {"L1"}
+    at.selectbox(key="wanted_layer_2").set_value("").run()
+    holding = there.reading.evidence.holds
+    kind = max(TriggerPattern, key=lambda each: int(holding[..., list(TriggerPattern).index(each)].sum()))
+    at.selectbox(key="wanted_kind").set_value(kind).run()
+    n = int(holding[..., list(TriggerPattern).index(kind)].sum())
+    assert f"{n:,} found, of 256 memories" in said(at)
+    at.selectbox(key="wanted_kind").set_value("").run()
+    at.selectbox(key="wanted_state").set_value("dense").run()
+    assert set(found(at)["memory"]) <= {f"L{i}M{j}" for i, j in there.reading.activity.dense.nonzero().tolist()}
+    at.selectbox(key="wanted_state").set_value("").run()
+    at.text_input(key="wanted_concept").set_value("no such concept").run()
+    assert not at.exception
+    assert found(at).empty
+
+
+def test_j_and_k_step_through_what_was_found(at: AppTest) -> None:
+    listed = list(found(at)["memory"])
+    opened_memory(at, listed[0])
+    assert at.button(key="memory_previous").disabled
+    at.button(key="memory_next").click().run()
+    assert at.session_state["memory"] == listed[1]
+    assert listed[1] in [each.value for each in at.header]
+    at.button(key="memory_previous").click().run()
+    assert at.session_state["memory"] == listed[0]
+    at.text_input(key="wanted").set_value("(no such text").run()
+    assert at.button(key="memory_next").disabled
+
+
+def test_a_memory_goes_into_the_ablation_and_out_again(at: AppTest) -> None:
+    at.button(key="memory_ablate").click().run()
+    assert at.session_state["ablate"] == "L1M5"
+    assert at.button(key="memory_ablate").label == "Take L1M5 out of the ablation"
+    at.button(key="memory_ablate").click().run()
+    assert at.session_state["ablate"] == ""
+
+
+def test_the_memory_is_read_on_the_text_of_the_sidebar(at: AppTest) -> None:
+    at.text_area(key="prompt").set_value("x = <img src=x onerror=alert(1)>\u202e").run()
+    assert not at.exception
+    row = views(at)["on_text"]["rows"][0]
+    assert len(row["values"]) == len(row["tokens"])
+    assert not re.search("[\u202e\x00-\x1f]", "".join(row["tokens"]))
+    last = table(at, "written")
+    assert last["written"].is_monotonic_decreasing
+    position = next(each for each in at.selectbox if str(each.key).startswith("written_at"))
+    position.set_value(1).run()
+    assert not at.exception
+    assert not table(at, "written").equals(last)
+    at.text_area(key="prompt").set_value("").run()
+    assert not at.exception
+    assert "prompt is empty" in said(at)
+
+
+def test_how_the_layer_composes_its_prediction_is_told_or_the_command_is(at: AppTest, runs: Path) -> None:
+    text = said(at)
+    assert "Layer 1: whose token comes out" in text
+    shares = table(at, "the token is")
+    assert sum(shares["share"]) == pytest.approx(1, abs=1e-4)
+    assert all(
+        low <= share <= high for low, share, high in zip(shares["low"], shares["share"], shares["high"], strict=True)
+    )
+    assert {"dealt", "other", "step 0"} <= set(shares)
+
+
+def test_without_step_zero_and_without_cut_triggers_the_page_says_so(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = opened(runs, "memories", monkeypatch, run="alone", memory="L0M3")
+    assert not at.exception
+    text = said(at)
+    assert "step 0 of this run was not read" in text
+    assert "(step 0:" not in text
+    assert "No triggers were cut" in text
+    assert "--set n_deleted=64" in text
+    assert re.search(r"cutaway run ffn-composition \S+alone@24", text)
+    assert "step 0" not in table(at, "triggers that")
+
+
+def test_a_model_without_memories_is_told_to_have_none(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = opened(runs, "memories", monkeypatch, run="heads-only")
+    assert not at.exception
+    assert ["attention-only" in each.value.replace("\\", "") for each in at.info] == [True]
+    assert "cutaway run" not in said(at)
+
+
+def test_without_a_result_the_command_is_named_and_the_text_is_still_read(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shutil.copytree(runs / "whole", tmp_path / "whole", ignore=shutil.ignore_patterns("studies"))
+    at = opened(tmp_path, "memories", monkeypatch, run="whole", memory="L1M5")
+    assert not at.exception
+    assert re.search(r"cutaway run ffn-memories \S+whole@24", said(at))
+    assert len(views(at)["on_text"]["rows"][0]["values"]) > 8
+
+
+def test_a_damaged_checkpoint_costs_the_live_part_only(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shutil.copytree(runs / "whole", tmp_path / "whole")
+    file = tmp_path / "whole" / "checkpoints" / f"step-{STEP:08d}" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-3] + b"abc")
+    at = opened(tmp_path, "memories", monkeypatch, run="whole", memory="L1M5")
+    assert not at.exception
+    assert "model.safetensors was altered or cut short" in said(at)
+    assert views(at)["triggers"]["rows"]
+    assert not table(at, "triggers that").empty
+
+
+def dead(there: Any, memory: tuple[int, int]) -> Any:
+    """The result with one memory that never fired."""
+    reading = there.reading
+
+    def without(tensor: torch.Tensor, value: float) -> torch.Tensor:
+        changed = tensor.clone()
+        changed[memory] = value
+        return changed
+
+    names = ("firing_rate", "strong_rate", "negative_rate", "largest", "lowest", "mean", "std")
+    activity = replace(reading.activity, **{name: without(getattr(reading.activity, name), 0) for name in names})
+    gone = {"length": 0, "offset": -1, "next_token": -1, "last_token": -1, "context": -1, "coefficient": 0}
+    triggers, negative = (
+        replace(each, **{name: without(getattr(each, name), value) for name, value in gone.items()})
+        for each in (reading.triggers, reading.negative)
+    )
+    values = replace(reading.values, next_rank=without(reading.values.next_rank, -1))
+    return replace(
+        there, reading=replace(reading, activity=activity, triggers=triggers, negative=negative, values=values)
+    )
+
+
+def test_a_dead_memory_is_said_to_be_dead(runs: Path, at: AppTest) -> None:
+    there = dead(result(runs), (1, 5))
+    assert [word for word, _ in memory_rows.states(there, (1, 5))] == ["dead: it never fires"]
+    assert "never fires" in memory_rows.value_facts(there, (1, 5))[0]
+    assert memory_examples.examples(there, (1, 5), Choice.TOP)["rows"] == []
+    assert set(memory_rows.promoted(there, (1, 5))[2]) == {""}
+    assert memory_rows.strongest(there) != (1, 5)
+
+
+def test_every_layer_is_in_every_figure_at_both_steps(runs: Path, at: AppTest) -> None:
+    there = result(runs)
+    for panel in memory_layers.PANELS:
+        drawn = {(point.layer, point.series) for point in memory_layers.points(there, panel)}
+        assert {(layer, series) for layer in range(2) for series in ("this checkpoint", "step 0")} <= drawn
+    alone = memory_layers.points(replace(there, initial=None), memory_layers.PANELS[0])
+    assert {point.series.value for point in alone} == {"this checkpoint", "chance"}
