@@ -103,12 +103,12 @@ def attention_in(
 
 
 @torch.no_grad()
-def coefficients(lab: Lab, text: LiveText | str, prompt: str) -> Float[Tensor, "layer pos memory"]:
-    """Every memory's coefficient at every position of the text."""
+def coefficients(lab: Lab, text: LiveText | str, prompt: str, layer: int) -> Float[Tensor, "pos memory"]:
+    """The coefficient of every memory of one layer at every position of the text; layers above it are not run."""
     tokens, _ = live_tokens(lab, text, prompt)
-    names = [str(Tap.MLP_POST.at(layer)) for layer in range(lab.config.n_layers)]
-    _, cache = lab.gpt.run_with_cache(tokens[None], names_filter=names, return_type=None)
-    return torch.stack([cache[name][0].float() for name in names]).cpu()
+    place = Tap.MLP_POST.at(layer)
+    _, cache = lab.gpt.run_with_cache(tokens[None], place, stop_at_layer=layer + 1, return_type=None)
+    return cache[place][0].float().cpu()
 
 
 def live_tokens(lab: Lab, text: LiveText | str, prompt: str) -> tuple[Int[Tensor, " pos"], str]:
