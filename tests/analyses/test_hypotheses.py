@@ -364,6 +364,29 @@ def test_matched_sets_are_tried_on_as_many_sequences_whenever_the_claimed_set_wa
     assert found.beside.p == control_p(float(noise[:, 0].mean()), noise[:, 1:].mean(0))
 
 
+@pytest.mark.parametrize(
+    ("text", "own", "others", "p"),
+    [
+        ("harm <= 0.5", 0.1, 1.0, 1 / 20),  # the least of all
+        ("harm <= 0.5", 0.4, 0.1, 1.0),
+        ("harm >= 0.05", 0.1, 1.0, 1.0),
+        ("harm >= 0.05", 1.0, 0.1, 1 / 20),
+        ("gain >= 0.1", -1.0, -0.1, 1 / 20),
+        ("gain >= 0.1", -1.0, -2.0, 1.0),
+    ],
+)
+def test_matched_sets_are_ranked_by_what_speaks_for_the_claim(
+    tmp_path: Path, wide: Lab, monkeypatch: pytest.MonkeyPatch, text: str, own: float, others: float, p: float
+):
+    """Little harm speaks for `harm <=`, and a gain for `gain >=`: then the sets' harms change their sign as well."""
+    about = subject(wide, tmp_path, ablate="L1H2", control="matched")
+    monkeypatch.setattr(Ablating, "others", lambda *_: torch.full((19,), others, dtype=torch.float64))
+    harm = torch.full((8,), own, dtype=torch.float64)
+    beside = compare(about, parse_bound(text), toy_deltas(harm), first=None, level=0.95)
+    assert beside.p == pytest.approx(p)
+    assert beside.beaten is (p <= 0.05)
+
+
 def toy_deltas(harm: Tensor) -> Deltas:
     return Deltas(harm=harm, clean=torch.ones_like(harm), whole=None, at_stake=5 + harm)
 
