@@ -1,6 +1,6 @@
 """The exact largest k per column while many values pass and few of them enter (`interp.topk` says what is kept).
 
-One comparison of a batch's column maxima with each column's k-th value finds the few columns in which something may
+One comparison of the maxima of blocks of 64 with each column's k-th value finds the few blocks in which something may
 enter; nothing but these is looked at again. As long as places are empty, and in blocks that double from there on, about
 k candidates of a column pass. The answer is that of sorting everything, ties and all.
 """
@@ -15,6 +15,9 @@ from interp.topk import EMPTY, merged_tops, positions_of, sort_keys, updated_top
 
 _FIRST = 256
 """Candidates of a column that are sorted outright while nothing is known yet."""
+
+_BLOCK = 64
+"""Candidates that are looked at again where the furthest of them may enter."""
 
 
 class RunningTop:
@@ -39,18 +42,26 @@ class RunningTop:
             done += step
 
     def _enter(self, values: Float[Tensor, "candidate row"], positions: Int[Tensor, " candidate"]) -> None:
-        bar = self._bar_for(int(positions.min()))
-        furthest = values.amax(0) if self.sign > 0 else values.amin(0).neg_()
-        rows = (furthest >= bar).nonzero()[:, 0]
-        if not len(rows):
+        bar, n = self._bar_for(int(positions.min())), len(values)
+        block, row = (self._furthest(values) >= bar).nonzero(as_tuple=True)
+        if not len(row):
             return
-        few = values.index_select(1, rows)
-        few = few if self.sign > 0 else few.neg_()
-        candidate, row = (few >= bar[rows]).nonzero(as_tuple=True)
-        keys = sort_keys(few[candidate, row].cpu(), positions[candidate.cpu()])
-        rows = rows.cpu()
-        entering = _side_by_side(keys, row.cpu(), len(rows))
+        near = block[:, None] * _BLOCK + torch.arange(_BLOCK, device=values.device)
+        some = self.sign * values[near.clamp_max(n - 1), row[:, None]]
+        pair, place = ((some >= bar[row][:, None]) & (near < n)).nonzero(as_tuple=True)
+        keys = sort_keys(some[pair, place].cpu(), positions[near[pair, place].cpu()])
+        rows, row = row[pair].cpu().unique(return_inverse=True)
+        entering = _side_by_side(keys, row, len(rows))
         self._set(self.top.index_copy(0, rows, merged_tops(self.top[rows], entering)))
+
+    def _furthest(self, values: Float[Tensor, "candidate row"]) -> Float[Tensor, "block row"]:
+        """The largest value of each block of neighbouring candidates, or the smallest with its sign turned."""
+        whole = len(values) // _BLOCK
+        blocks = [values[: whole * _BLOCK].unflatten(0, (whole, _BLOCK)), values[None, whole * _BLOCK :]]
+        blocks = [block for block in blocks if block.numel()]
+        if self.sign > 0:
+            return torch.cat([block.amax(1) for block in blocks])
+        return torch.cat([block.amin(1) for block in blocks]).neg_()
 
     def _bar_for(self, first: int) -> Float[Tensor, " row"]:
         """What a value must reach to enter, when all positions are at least `first`: an equal one must come earlier."""
