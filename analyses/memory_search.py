@@ -91,7 +91,7 @@ class Match:
     meets: Bool[np.ndarray, "layer memory"]
 
     told: Callable[[int, int], str]
-    """Says of a memory that meets it how it does."""
+    """Says of a memory that meets it how it does; "" where there is nothing to say."""
 
     trigger: Int[np.ndarray, "layer memory"] | None = None
     """Which stored trigger meets it; -1 where none does. None where it is not about triggers."""
@@ -122,7 +122,7 @@ class Found:
     def why(self, hit: int) -> str:
         """Why a hit matched; empty where nothing was asked."""
         place = int(self.layer[hit]), int(self.memory[hit])
-        return "; ".join(match.told(*place) for match in self.matches)
+        return "; ".join(filter(None, (match.told(*place) for match in self.matches)))
 
     def trigger(self, hit: int) -> int:
         """Which of a hit's stored triggers to show: one that meets what was asked, or the strongest."""
@@ -283,7 +283,7 @@ def _of_triggers(index: MemoryIndex, text: str) -> Match:
 
     def told(layer: int, memory: int) -> str:
         n, ending = int(found.n_triggers[layer, memory]), int(found.n_ending[layer, memory])
-        return f"in {n} of {stored[layer, memory]} triggers, at the end of {ending}"
+        return f"in {n} of {stored[layer, memory]} triggers" + (f", up to the last token in {ending}" if ending else "")
 
     return Match(relevance=found.relevance, meets=found.n_triggers > 0, told=told, trigger=found.best)
 
@@ -294,7 +294,11 @@ def _of_pattern(index: MemoryIndex, pattern: TriggerPattern) -> Match:
         index.array("reading.summary.evidence.holds")[..., place],
         index.array("reading.summary.evidence.kind") == place,
     )
-    return Match(relevance=kind.astype(np.float64), meets=holds | kind, told=lambda layer, memory: f"pattern {pattern}")
+
+    def told(layer: int, memory: int) -> str:
+        return "" if kind[layer, memory] else f"{pattern} too"
+
+    return Match(relevance=kind.astype(np.float64), meets=holds | kind, told=told)
 
 
 def _of_concept(index: MemoryIndex, text: str) -> Match:
@@ -321,21 +325,21 @@ def _of_layer(index: MemoryIndex, layer: int) -> Match:
     n_layers, n_memories = index.shape
     if not 0 <= layer < n_layers:
         raise UnknownNameError(f"{index.checkpoint} has no layer {layer}; its layers run from 0 to {n_layers - 1}.")
-    return _filter(np.repeat(np.arange(n_layers) == layer, n_memories).reshape(index.shape), f"layer {layer}")
+    return _filter(np.repeat(np.arange(n_layers) == layer, n_memories).reshape(index.shape))
 
 
 def _of_state(index: MemoryIndex, state: MemoryState) -> Match:
     rate = index.array("reading.activity.firing_rate")
     match state:
         case MemoryState.ALIVE:
-            return _filter(index.alive, "alive")
+            return _filter(index.alive)
         case MemoryState.DENSE:
-            return _filter(rate > 0.5, "dense")
+            return _filter(rate > 0.5)
         case MemoryState.DEAD:
-            return _filter(index.dead, "dead")
+            return _filter(index.dead)
 
 
-def _filter(meets: Bool[np.ndarray, "layer memory"], said: str) -> Match:
+def _filter(meets: Bool[np.ndarray, "layer memory"], said: str = "") -> Match:
     return Match(relevance=np.zeros(meets.shape), meets=meets, told=lambda layer, memory: said)
 
 

@@ -42,8 +42,9 @@ def found_lines(index: MemoryIndex, found: Found, top: int, width: int) -> Itera
     yield f"{shares}; the best {top}:" if len(found) > top else shares
     for hit, row in enumerate(found_rows(index, found, top)):
         place = int(found.layer[hit]), int(found.memory[hit])
-        kind = [row["pattern"], row["concept"], f"fires on {row['firing rate']:.1%}"]
-        yield f"{row['memory']:<{_INDENT}}{'; '.join(filter(None, [row['why'], *kind]))}"
+        concept = None if row["concept"] and row["concept"] in row["why"] else row["concept"]
+        said = [row["why"], row["pattern"], concept, f"fires on {row['firing rate']:.1%}"]
+        yield f"{row['memory']:<{_INDENT}}{'; '.join(filter(None, said))}"
         if index.alive[place]:
             yield f"{'':<{_INDENT}}{context_line(trigger_record(index, *place, rank=row['rank']), width - _INDENT)}"
         yield f"{'':<{_INDENT}}promotes {' '.join(map(shown, row['promotes']))}"
@@ -75,7 +76,7 @@ def _activity_lines(record: Mapping[str, Any]) -> Iterator[str]:
     yield f"{record['memory']} of {record['checkpoint']}: {seen['state']}"
     yield f"  above zero on {seen['firing rate']:.1%} of {seen['prefixes']:,} prefixes{start}"
     yield f"  above a tenth of its largest on {seen['strong rate']:.1%}, negative on {seen['negative rate']:.1%}"
-    yield f"  from {seen['lowest']:.3g} to {seen['largest']:.3g}, mean {seen['mean']:.3g}, std {seen['std']:.3g}"
+    yield f"  from {seen['lowest'] + 0.0:.3g} to {seen['largest']:.3g}, mean {seen['mean']:.3g}, std {seen['std']:.3g}"
 
 
 def _trigger_lines(title: str, triggers: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:

@@ -125,7 +125,7 @@ def test_more_triggers_and_their_ends_come_first() -> None:
     index = made_index(TOKENS, context, np.full((1, 4, 2), 6))
     found = search(index, Query(trigger="self"))
     assert found.memory.tolist() == [2, 1, 0]
-    assert found.why(0) == "in 2 of 2 triggers, at the end of 2"
+    assert found.why(0) == "in 2 of 2 triggers, up to the last token in 2"
 
 
 def test_a_plain_text_is_looked_for_in_promoted_tokens_and_triggers() -> None:
@@ -134,7 +134,7 @@ def test_a_plain_text_is_looked_for_in_promoted_tokens_and_triggers() -> None:
     found = search(index, Query(text="self"))
     assert sorted(found.memory.tolist()) == [0, 1]
     said = {int(memory): found.why(place) for place, memory in enumerate(found.memory)}
-    assert said == {0: "in 1 of 1 triggers, at the end of 1", 1: 'promotes " self" (place 2)'}
+    assert said == {0: "in 1 of 1 triggers, up to the last token in 1", 1: 'promotes " self" (place 2)'}
 
 
 def test_everything_asked_has_to_be_met() -> None:
@@ -189,6 +189,7 @@ def test_memories_are_found_by_state_pattern_and_concept() -> None:
 
     assert (found(state="dead"), found(state=MemoryState.DENSE), sorted(found(state="alive"))) == ([0], [1], [1, 2])
     assert found(pattern="last_token") == [2, 1]  # whose kind it is comes before those of which it holds as well
+    assert [search(index, Query(pattern="last_token")).why(hit) for hit in (0, 1)] == ["", "last_token too"]
     assert found(pattern=TriggerPattern.FEW) == [0]
     assert (found(concept="digits"), found(concept="IMPORT"), found(concept="python")) == ([0], [2], [])
     assert search(index, Query(concept="import")).why(0) == "same stem import: 9 of its top tokens (p = 0.001)"
