@@ -21,7 +21,7 @@ QUICK = {
     "head-circuits": ("n_sequences=2", "period=4", "most_patched=1", "most_offsets=2"),
     "head-importance": ("n_sequences=2", "n_reference=8", "n_random=2", "n_controls=2", "fitting.n_steps=1"),
     "self-repair": ("n_sequences=2", "n_paired=2"),
-    "ffn-memories": ("n_tokens=1024", "n_permutations=20"),
+    "ffn-memories": ("n_tokens=1024", "n_permutations=20", "n_random_sets=20", "n_deleted=2", "n_sampled=32"),
     "ffn-composition": ("n_prefixes=64",),
     "memory-promotion": ("n_memories=2", "n_prompts=2", "n_sets=2", "n_new_tokens=2", "strengths=2.0"),
     "gradient-flow": ("initialization=false", "n_sequences=4", "n_groups=2"),
