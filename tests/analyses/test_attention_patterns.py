@@ -295,7 +295,7 @@ def test_the_example_is_the_strongest_induction_heads_pattern(result: study.Resu
 
 
 def test_a_model_of_many_heads_can_be_drawn(tmp_path: Path) -> None:
-    gpt = GPT(GPTConfig(n_layers=14, n_heads=16, d_model=32, n_ctx=N_CTX, d_vocab=D_VOCAB)).eval()
+    gpt = GPT(GPTConfig(n_layers=8, n_heads=16, d_model=32, n_ctx=N_CTX, d_vocab=D_VOCAB)).eval()
     wide = study.run(planted_lab(tmp_path / "wide", gpt), study.Config(n_sequences=2, n_text=2, n_resamples=100))
     assert len(matrix_rows(wide)) > 5000  # above Altair's limit for tables
     assert study.figure(wide).to_dict()

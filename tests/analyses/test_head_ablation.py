@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from analyses import head_ablation
+from analyses import attention_patterns, head_ablation
 from analyses.figures import about_zero
 from analyses.head_ablation import Config, Result
 from analyses.head_ablation_figure import control_rows, draw, map_rows, ranking_rows, set_rows
@@ -31,6 +31,8 @@ from tests import planted
 from tests.planted_run import planted_lab
 
 CONFIG = Config(n_sequences=16)
+FEW_PATTERNS = attention_patterns.Config(n_sequences=4, n_text=4, n_resamples=100, n_tokens=512, max_ablated=1)
+"""Of that study only the periods, and whether there is text, are asked here."""
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +190,7 @@ def test_many_matched_sets_decide_and_no_set_at_all_is_said(result: Result):
 
 
 def test_at_too_short_a_period_the_rule_is_not_said_to_have_found_nothing(tmp_path: Path):
-    result = head_ablation.run(planted_lab(tmp_path / "short"), replace(CONFIG, period=5))
+    result = head_ablation.run(planted_lab(tmp_path / "short"), replace(CONFIG, n_sequences=8, period=5))
     finding = head_ablation.findings(result)[2]
     assert finding.found is None
     assert finding.sentence.startswith("Whether a head is an induction head cannot be told at so short a period")
@@ -196,10 +198,8 @@ def test_at_too_short_a_period_the_rule_is_not_said_to_have_found_nothing(tmp_pa
 
 
 def test_head_ablation_and_attention_patterns_decide_at_the_same_period(tmp_path: Path):
-    from analyses import attention_patterns
-
     lab = planted_lab(tmp_path / "told", copy_period=16)
-    scores = attention_patterns.run(lab, attention_patterns.Config(n_sequences=4, n_text=4, n_resamples=100))
+    scores = attention_patterns.run(lab, FEW_PATTERNS)
     ablations = head_ablation.run(lab, replace(CONFIG, n_sequences=4))
     assert (scores.headline.period, scores.control.period, ablations.period) == (16, 16, 16)
     shown = [each.period for each in scores.readings if each.stimulus.value == "repeats"]
@@ -207,13 +207,11 @@ def test_head_ablation_and_attention_patterns_decide_at_the_same_period(tmp_path
 
 
 def test_a_run_without_text_is_studied_and_its_rows_are_not_called_text(tmp_path: Path):
-    from analyses import attention_patterns
-
     lab = planted_lab(tmp_path / "repeats", is_text=False)
     said = " ".join(finding.sentence for finding in head_ablation.findings(head_ablation.run(lab, CONFIG)))
     assert "loss on held-out repeats" in said
     assert "text" not in said
-    scores = attention_patterns.run(lab, attention_patterns.Config(n_sequences=4, n_text=4, n_resamples=100))
+    scores = attention_patterns.run(lab, FEW_PATTERNS)
     assert scores.text is None
 
 

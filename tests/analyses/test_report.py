@@ -24,9 +24,10 @@ from analyses.study import SavedResult, load_result, run_study
 from model.presets import tiny
 from model.settings import config_hash, with_settings
 from model.training.loop import train
+from tests.undrawn import undrawn
 
 QUICK = {
-    "attention-patterns": ("n_sequences=8", "n_text=8", "n_resamples=100"),
+    "attention-patterns": ("n_sequences=8", "n_text=8", "n_resamples=100", "n_tokens=2048"),
     "head-ablation": ("n_sequences=8", "n_controls=5"),
     "ffn-memories": (),
     "gradient-flow": ("initialization=false", "n_sequences=4", "n_groups=2"),
@@ -46,7 +47,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def untrained(run: Path) -> list[SavedResult]:
     """Every study of a model that has learned nothing."""
-    return [run_study(name, f"{run}@0", list(settings)) for name, settings in QUICK.items()]
+    with undrawn():
+        return [run_study(name, f"{run}@0", list(settings)) for name, settings in QUICK.items()]
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +165,8 @@ def test_laws_of_drawn_models_and_what_cannot_be_told_are_not_counted_as_found_o
 
 
 def test_what_is_found_at_step_zero_is_shown_and_not_counted(report: Report, run: Path) -> None:
-    later = run_study("ffn-memories", f"{run}@1")
+    with undrawn():
+        later = run_study("ffn-memories", f"{run}@1", list(QUICK["ffn-memories"]))
     both = replace(report, results=[*report.results, later])
     assert answers(both.results)["ffn-memories"].findings() == list(later.findings())
     assert "The same, before training (step 0)" in page(both)

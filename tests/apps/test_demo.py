@@ -20,6 +20,7 @@ from model.presets import tiny
 from model.settings import with_settings
 from model.training.config import RunConfig
 from model.training.loop import Interrupted
+from tests.undrawn import undrawn
 
 ATTENDED = ("n_sequences=2", "n_text=2", "n_resamples=100", "n_tokens=1024", "max_ablated=2")
 PROBED = ("tasks=previous-token", "sites=resid_post", "n_train=100", "n_validation=30", "n_test=50")
@@ -52,7 +53,8 @@ def run(out: Path) -> list[SavedResult]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "demo"
-    run(out)
+    with undrawn():
+        run(out)
     return out
 
 

@@ -18,10 +18,11 @@ from model import GPT, GPTConfig
 from model.checkpoint import checkpoint_steps, save_checkpoint
 from model.lab import open_run
 from tests.model.interop.imports import nano_file
+from tests.undrawn import undrawn
 
 CHARS = ("--tokenizer", "chars:source/input.txt")
 STUDIES = {
-    "attention-patterns": ("n_sequences=8", "n_text=4", "n_resamples=100"),
+    "attention-patterns": ("n_sequences=8", "n_text=4", "n_resamples=100", "n_tokens=2048"),
     "head-ablation": ("n_sequences=8", "n_controls=4"),
 }
 """Studies that are asked of the imported run, with settings under which they take a second."""
@@ -41,7 +42,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert cutaway("import", "source/ckpt.pt", "--out", "runs/nano", *CHARS).exit_code == 0
         for study, settings in STUDIES.items():
             chosen = [part for setting in settings for part in ("--set", setting)]
-            asked = cutaway("run", study, "nano", "--device", "cpu", *chosen)
+            with undrawn():
+                asked = cutaway("run", study, "nano", "--device", "cpu", *chosen)
             assert asked.exit_code == 0
             assert "nano@250" in asked.stdout
             assert "nano was imported from the nanoGPT checkpoint source/ckpt.pt: nothing is on record" in asked.stderr

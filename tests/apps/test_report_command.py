@@ -18,6 +18,7 @@ from apps.cli import app
 from model.presets import tiny
 from model.settings import with_settings
 from model.training.loop import train
+from tests.undrawn import undrawn
 
 QUICK = ("n_sequences=4", "n_controls=2")
 OTHER = ("n_sequences=5", "n_controls=2")
@@ -38,11 +39,12 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     few = ["train.steps=2", "train.batch_size=2", "data.stdlib_bytes=60000"]
     train(with_settings(tiny(), few), root / "runs/asked", device="cpu")
     shutil.copytree(root / "runs/asked", root / "runs/bare")
-    for study, step, settings in ASKED:
-        run_study(study, f"{root}/runs/asked@{step}", settings)
-    run_study(
-        "gradient-flow", None, ["sweep.depths=2,3", "sweep.n_seeds=2", "sweep.placements=pre"], runs=root / "runs"
-    )
+    with undrawn():
+        for study, step, settings in ASKED:
+            run_study(study, f"{root}/runs/asked@{step}", settings)
+        run_study(
+            "gradient-flow", None, ["sweep.depths=2,3", "sweep.n_seeds=2", "sweep.placements=pre"], runs=root / "runs"
+        )
     return root
 
 
