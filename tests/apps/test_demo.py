@@ -33,7 +33,10 @@ QUESTIONS = (
     Question(study="head-circuits", settings=("n_sequences=2", "most_patched=1", "most_offsets=2")),
     Question(study="head-importance", settings=WEIGHED),
     Question(study="self-repair", settings=("n_sequences=2", "n_paired=2")),
-    Question(study="ffn-memories", settings=("n_tokens=2048", "n_permutations=20")),
+    Question(
+        study="ffn-memories",
+        settings=("n_tokens=2048", "n_permutations=20", "n_random_sets=20", "n_deleted=2", "n_sampled=32"),
+    ),
     Question(study="ffn-composition", settings=("n_prefixes=60",)),
     Question(study="memory-promotion", settings=TURNED_ON),
     Question(study="gradient-flow", settings=("initialization=false", "n_sequences=4", "n_groups=2"), beside_twin=True),

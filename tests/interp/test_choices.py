@@ -86,6 +86,7 @@ from interp.stimuli import reordered, repeated_tokens
 from interp.supplies import Supplies
 from interp.token_concepts import Concept
 from interp.token_effects import token_effects
+from interp.trigger_deletions import Deletion, TriggerDeletions
 from interp.vocabulary_reading import Circuit, SingularReading, ov_vocabulary
 from model import GPT, Norm, NormKind
 from model.errors import ConfigError, InputError
@@ -387,6 +388,14 @@ PLACE = (1, 1)
 EVERY_HEAD = torch.ones(2, 4, dtype=torch.bool)
 GRID: dict[str, Any] = {"cells": []}
 
+
+def cut() -> TriggerDeletions:
+    """One memory whose five falls differ."""
+    falls = torch.arange(float(len(Deletion))).view(1, 1, -1)
+    one = torch.ones(1, 1, dtype=torch.int32)
+    return TriggerDeletions(memory=one, n_triggers=one, fall=falls)
+
+
 CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.ablation.ablated": (Intervention, lambda given, _: logits_under(given)),
     "interp.ablation.hooks_for": (Intervention, lambda given, _: logits_with_hooks(given)),
@@ -617,6 +626,7 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         ConceptKind,
         lambda given, _: str(Concept(kind=given, text="", n_tokens=4)),
     ),
+    "interp.trigger_deletions.TriggerDeletions.of": (Deletion, lambda given, _: cut().of(given)),
     "analyses.memory_search.Query.pattern": (TriggerPattern, lambda given, _: repr(Query(pattern=given))),
     "analyses.memory_search.Query.state": (MemoryState, lambda given, _: repr(Query(state=given))),
     "analyses.memory_promotion_result.Control.kind": (
