@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.stats import Interval, Intervals, bootstrap_mean, bootstrap_ratios
+from interp.stats import Interval, Intervals, bootstrap_mean
 
 NAN = float("nan")
 
@@ -45,15 +45,24 @@ def last_over_first_third(agrees: Sequence[Bool[Tensor, " memory"]]) -> Measurem
     """Agreement of the last third of the layers over that of the first third, of living memories."""
     third = max(1, len(agrees) // 3)
     first, last = (torch.cat(list(part)).double() for part in (agrees[:third], agrees[-third:]))
-    n, pooled = len(first) + len(last), torch.cat([first, last])
-    is_first = torch.arange(n) < len(first)
-    layers = tuple(float(each.double().mean()) for each in agrees)
+    n, layers = len(first) + len(last), tuple(float(each.double().mean()) for each in agrees)
     if not first.any():
         return Measurement(value=math.inf if last.any() else NAN, n=n, unit="memories", layers=layers)
-    of_last, of_first = (pooled * ~is_first / len(last))[:, None], (pooled * is_first / len(first))[:, None]
-    ratio = bootstrap_ratios(of_last, of_first)[0]
-    low, high = (end if math.isfinite(end) else NAN for end in (ratio.low, ratio.high))
-    return Measurement(value=ratio.mean, low=low, high=high, n=n, unit="memories", layers=layers)
+    low, high = _ends(_resampled(last, seed=0) / _resampled(first, seed=1))
+    value = float(last.mean() / first.mean())
+    return Measurement(value=value, low=low, high=high, n=n, unit="memories", layers=layers)
+
+
+def _resampled(values: Float[Tensor, " n"], seed: int, n_resamples: int = 2000) -> Float[Tensor, " resample"]:
+    """Bootstrap means of one group; groups that are compared are drawn apart, each with as many as it has."""
+    generator = torch.Generator().manual_seed(seed)
+    return values[torch.randint(len(values), (n_resamples, len(values)), generator=generator)].mean(1)
+
+
+def _ends(resampled: Float[Tensor, " resample"]) -> tuple[float, float]:
+    """Ends of the 95% percentile interval; a ratio to nothing counts as larger than any."""
+    ordered, out = resampled.nan_to_num(nan=math.inf, posinf=math.inf).sort().values, round(0.025 * len(resampled))
+    return float(ordered[out]), float(ordered[-1 - out])
 
 
 def third_ratio(shares: Sequence[float]) -> float:
@@ -109,6 +118,6 @@ def lead_of_first_layer(fall: Float[Tensor, "layer sampled"]) -> Measurement:
     layers = tuple(float(row.mean()) for row in rows)
     rival = 1 + max(range(len(layers) - 1), key=lambda layer: layers[1 + layer])
     first, other = rows[0], rows[rival]
-    n = len(first) + len(other)
-    lead = bootstrap_mean(torch.cat([first * n / len(first), -other * n / len(other)]))
-    return measurement(lead, "memories", layers)
+    low, high = _ends(_resampled(first, seed=0) - _resampled(other, seed=1))
+    value, n = float(first.mean() - other.mean()), len(first) + len(other)
+    return Measurement(value=value, low=low, high=high, n=n, unit="memories", layers=layers)

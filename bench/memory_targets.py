@@ -80,6 +80,8 @@ def _interval(measured: Measurement) -> str:
 
 
 def _number(value: float) -> str:
+    if math.isnan(value):
+        return "none"
     return f"{value:.3g}" if abs(value) >= 10 else f"{value:.3f}"
 
 

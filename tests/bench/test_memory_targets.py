@@ -69,6 +69,7 @@ def test_the_first_layer_leads_by_the_distance_to_the_nearest_other() -> None:
     lead = lead_of_first_layer(falls)
     assert lead.value == pytest.approx(0.95 - 0.75)
     assert lead.n == 3 + 4
+    assert 0.05 < lead.high - lead.low < 0.2, "each layer's memories are drawn apart"
     assert lead_of_first_layer(falls.flip(0)).value == pytest.approx(0.75 - 0.95)
 
 
