@@ -6,6 +6,7 @@ Nothing is computed here: fields are gathered, each beside its control and step 
 from __future__ import annotations
 
 import math
+import shlex
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -56,7 +57,7 @@ def memory_record(index: MemoryIndex, layer: int, memory: int) -> dict[str, Any]
         "value": _value(index, at),
         "agreement": _agreement(index, at),
         "deciles": _deciles(index, at),
-        "ablate": f"cutaway ablate {spec_of(index)} L{layer}M{memory}:zero --metric text_loss",
+        "ablate": f"cutaway ablate {shlex.quote(spec_of(index))} L{layer}M{memory}:zero --metric text_loss",
     }
 
 

@@ -159,7 +159,7 @@ def saved_index(spec: str | Path) -> MemoryIndex:
     saved = _saved(run)
     step = step if step in saved else existing_step(run, step)
     if step not in saved:
-        raise InputError(_not_saved(run, step, sorted(saved)))
+        raise InputError(_not_saved(run, step, saved))
     return read_index(max(saved[step], key=lambda folder: read_record(folder)["provenance"]["created"]))
 
 
@@ -171,7 +171,11 @@ def _saved(run: Path) -> dict[int, list[Path]]:
     return found
 
 
-def _not_saved(run: Path, step: int, others: list[int]) -> str:
+def _not_saved(run: Path, step: int, saved: dict[int, list[Path]]) -> str:
     made = f"Its memories are not saved yet; `cutaway run {STUDY} {run}@{step}` reads them once, and saves them."
-    there = f" There are those of {run}@{others[-1]}." if others else ""
+    there = ""
+    if saved:
+        other = max(saved)
+        seconds = read_record(saved[other][-1])["provenance"]["seconds"]
+        there = f" There are those of {run}@{other}, which took {seconds:.0f} s."
     return f"{run.name}@{step} cannot be searched. {made}{there}"

@@ -20,13 +20,15 @@ SHARED = {
 """Shares of triggers that are told, in words."""
 
 _INDENT = 10
+_NEGATIVE = 3
+"""Prefixes shown with the most negative coefficients: under GELU these are hardly below zero, and any."""
 
 
 def card_lines(record: Mapping[str, Any], width: int) -> Iterator[str]:
     """All that is known of one memory (`analyses.memory_card`); contexts are cut at their beginning to fit `width`."""
     yield from _activity_lines(record)
     yield from _trigger_lines("Fired most by (coefficient, end of the prefix, what follows)", record["triggers"], width)
-    yield from _trigger_lines("Most negative on", record["negative"], width)
+    yield from _trigger_lines("Most negative on", record["negative"][:_NEGATIVE], width)
     yield from _share_lines(record)
     yield from _value_lines(record["value"])
     yield from ("", "Agreement", f"  {_agreement_line(record['agreement'])}")

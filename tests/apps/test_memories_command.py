@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import shutil
 import subprocess
@@ -30,7 +31,7 @@ STUDY = "ffn-memories"
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> SavedResult:
-    run = trained(tmp_path_factory.mktemp("runs"), "small")
+    run = trained(tmp_path_factory.mktemp("memories") / "runs", "demo")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(results, "_write_drawings", lambda *_: None)  # which take most of the time, and nobody reads
         return run_study(STUDY, f"{run}@{STEP}", [*STUDIES[STUDY], "n_deleted=4", "n_random_sets=20"])
@@ -85,13 +86,13 @@ def test_a_search_prints_as_many_hits_as_asked_and_why(run: Path, index: MemoryI
     assert [head.split()[0] for head in heads] == [row["memory"] for row in expected]
     assert all(row["why"] in head for head, row in zip(heads, expected, strict=True))
     n = len(search(index, Query(trigger="e")))
-    assert found.stdout.startswith(f"{n} of {index.alive.size} memories of small@{STEP}; the best 4:\n")
+    assert found.stdout.startswith(f"{n} of {index.alive.size} memories of demo@{STEP}; the best 4:\n")
 
 
 def test_the_record_holds_the_rows_of_the_library(run: Path, index: MemoryIndex) -> None:
     record = json.loads(cutaway(run, "--promotes", "e", "--layer", 1, "--state", "alive", "--json").stdout)
     query = Query(promotes="e", layer=1, state="alive")
-    assert (record["checkpoint"], record["n_memories"]) == (f"small@{STEP}", index.alive.size)
+    assert (record["checkpoint"], record["n_memories"]) == (f"demo@{STEP}", index.alive.size)
     assert record["n_hits"] == len(search(index, query))
     assert record["hits"] == rows(index, query)
     assert record["hits"]
@@ -114,7 +115,7 @@ def test_an_address_prints_all_of_a_memory(run: Path, saved: SavedResult) -> Non
     layer, memory = (int(place) for place in result.reading.activity.alive.nonzero()[5])
     name = f"L{layer}M{memory}"
     told = cutaway(run, name).stdout
-    assert told.startswith(f"{name} of small@{STEP}: ")
+    assert told.startswith(f"{name} of demo@{STEP}: ")
     for part in (
         "Fired most by",
         "Most negative on",
@@ -168,9 +169,9 @@ def test_without_a_saved_result_it_says_what_makes_one(run: Path) -> None:
     found = cutaway(f"{run}@0", "e")
     assert found.exit_code == 2
     said = " ".join(found.stderr.split())
-    assert "small@0 cannot be searched" in said
+    assert "demo@0 cannot be searched" in said
     assert f"cutaway run ffn-memories {run}@0" in said
-    assert f"There are those of {run}@{STEP}" in said
+    assert f"There are those of {run}@{STEP}, which took " in said
 
 
 @pytest.mark.parametrize(
@@ -194,7 +195,7 @@ def test_every_checkpoint_at_once_is_refused(run: Path) -> None:
 
 
 def test_an_altered_result_is_not_searched(saved: SavedResult, run: Path, tmp_path: Path) -> None:
-    copied = Path(shutil.copytree(run, tmp_path / "small"))
+    copied = Path(shutil.copytree(run, tmp_path / "demo"))
     tensors = copied / saved.path.relative_to(run) / "result.safetensors"
     content = bytearray(tensors.read_bytes())
     content[-1] ^= 1
@@ -205,10 +206,17 @@ def test_an_altered_result_is_not_searched(saved: SavedResult, run: Path, tmp_pa
 
 
 def test_the_newest_of_several_results_is_searched(saved: SavedResult, run: Path, tmp_path: Path) -> None:
-    copied = Path(shutil.copytree(run, tmp_path / "small"))
+    copied = Path(shutil.copytree(run, tmp_path / "demo"))
     folder = copied / saved.path.relative_to(run)
     newer = Path(shutil.copytree(folder, folder.with_name(f"{folder.name[:9]}ffffffffffff")))
     record = json.loads((newer / "result.json").read_text(encoding="utf-8"))
     record["provenance"]["created"] = "2999-01-01T00:00:00+00:00"
     (newer / "result.json").write_text(json.dumps(record), encoding="utf-8")
     assert saved_index(copied).path == newer
+
+
+def test_every_example_of_the_page_is_true(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run.parents[1])  # where runs/demo is
+    outcome = doctest.testfile(str(Path(__file__).parents[2] / "docs/memories.md"), module_relative=False)
+    assert outcome.attempted >= 8
+    assert outcome.failed == 0
