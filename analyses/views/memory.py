@@ -82,7 +82,7 @@ def activity_figure(
     """
     rows = activity_rows(histogram, negative, edges)
     (near,) = (row["high"] for row in rows if row["side"] == SIDES[1])
-    axis = {"values": _powers(rows, near), "format": "~f", "labelOverlap": "greedy"}
+    axis = {"values": _powers(rows, near), "format": ".6~f", "labelOverlap": "greedy"}
     x = _quantity("low", title="coefficient (log)", axis=axis, scale={"type": "symlog", "constant": near})
     bars = {
         "data": {"name": "bars"},

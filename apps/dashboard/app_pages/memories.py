@@ -5,11 +5,12 @@ import streamlit as st
 from apps.dashboard import (
     components,
     data,
+    memory_composition,
     memory_finder,
     memory_layers,
     memory_parts,
+    memory_promotion,
     memory_rows,
-    memory_studies,
     selecting,
 )
 from apps.dashboard.state import memory_name
@@ -48,7 +49,10 @@ st.header(f"{memory_name(*memory)} on a text")
 memory_parts.on_text(run, chosen, memory, saved)
 
 st.header("How its layer's prediction comes about")
-memory_studies.composition(run, chosen.step, memory[0])
+memory_composition.draw(run, chosen.step, memory[0])
+
+st.header("What turning values on does")
+memory_promotion.draw(run, chosen.step)
 
 if saved is not None:
     st.header("What the study found")

@@ -10,6 +10,8 @@ PAGE_OF = {  # the others are drawn here
     "attention-patterns": "heads",
     "head-ablation": "ablate",
     "ffn-memories": "memories",
+    "ffn-composition": "memories",
+    "memory-promotion": "memories",
     "gradient-flow": "gradients",
 }
 

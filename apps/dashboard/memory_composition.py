@@ -1,4 +1,4 @@
-"""What other studies say of a memory's layer: how it composes its prediction, and what turning values on does."""
+"""How the layer of a memory composes its prediction, by the study ffn-composition."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from apps.dashboard import components, data
 from apps.dashboard.data import Run
 from interp.ffn_composed import Case, Counted
 from interp.stats import Intervals
+from model.errors import NotAdditiveError
 
-COMPOSITION, PROMOTION = "ffn-composition", "memory-promotion"
+STUDY = "ffn-composition"
 
-MIN_WIDTH = 250
+MIN_WIDTH = 200
 
 CASES = {
     Case.RESIDUAL: "the stream's",
@@ -38,34 +39,43 @@ class Panel:
     title: str
     alt: str
     """What it shows, for a screen reader."""
-    rule: Counted | None = None
-    """Which memories are asked, where that is a choice."""
+    row: int | None = None
+    """Which row of the field, where it has several."""
     chance: str | None = None
     """Field of what it is by chance, where there is one."""
 
 
-def composition(run: Run, step: int | None, layer: int) -> None:
+def draw(run: Run, step: int | None, layer: int) -> None:
     """How every layer's prediction comes about, and the chosen one's in numbers."""
-    shelf = data.shelf(run, COMPOSITION)
-    saved = components.on_shelf(COMPOSITION, run, step, shelf)
+    try:
+        if run.model is not None:
+            run.model.require_additive_stream("Taking a prediction apart into stream and FFN update")
+    except NotAdditiveError as error:  # no command would make it
+        components.unasked(error)
+        return
+    saved = components.on_shelf(STUDY, run, step, data.shelf(run, STUDY))
     if saved is None:
         return
     result = saved.result
-    with st.grid(4, min_column_width=MIN_WIDTH, gap="small"):
+    with st.grid(4, min_column_width=MIN_WIDTH, gap="small") as grid:
         for panel in PANELS:
             figure = by_layer_figure(points(result, panel), panel.title, marked=layer)
             components.chart(figure, alt=panel.alt, key=f"composition-{panel.name}", width="stretch")
-        figure = parts_figure(parts(result), [CASES[case] for case in cases_of(result)], "whose token comes out")
-        components.chart(figure, alt="Whose token comes out of each layer", key="composition-parts", width="stretch")
-    st.subheader(f"Layer {layer}: whose token comes out")
-    components.table(cases_table(result, layer), alt=f"Whose token layer {layer}'s is", height="content")
+        with grid.cell(column_span=2):
+            figure = parts_figure(parts(result), list(CASES.values()), "whose token comes out")
+            components.chart(
+                figure, alt="Whose token comes out of each layer", key="composition-parts", width="stretch"
+            )
+        with grid.cell(column_span=2):
+            components.table(cases_table(result, layer), alt=f"Whose token layer {layer}'s is", height="content")
     components.caption(
         *READ_AS, "dealt: the layer's values dealt anew to its memories", "other: its update at another prefix",
-        "" if result.at_step_zero is not None else "step 0 was not read",
+        None if result.at_step_zero is not None else "step 0 was not read",
     )  # fmt: skip
-    components.provenance(
-        saved, f"n = {result.n_prefixes:,} prefixes", f"intervals over {result.n_units} {result.unit}"
-    )
+    units = f"intervals over {result.n_units} {result.unit}"
+    components.provenance(saved, f"n = {result.n_prefixes:,} prefixes of {result.config.split} text", units)
+    components.findings(data.findings(saved))
+    components.whole_study(saved)
 
 
 PANELS = (
@@ -76,9 +86,9 @@ PANELS = (
     ),
     Panel(
         name="zero_agreement",
-        title="no active memory says what the FFN says",
+        title="no active one has FFN's token",
         alt="Share of prefixes on which no active memory has the FFN's own token, by layer",
-        rule=Counted.ACTIVE,
+        row=list(Counted).index(Counted.ACTIVE),
         chance="zero_agreement_dealt",
     ),
     Panel(
@@ -86,20 +96,27 @@ PANELS = (
         title="decided before the FFN",
         alt="Share of prefixes on which the stream before the FFN has the model's token, by layer",
     ),
+    Panel(
+        name="breakdown",
+        title="composed: neither's token",
+        alt="Share of prefixes on which the token that comes out is neither the stream's nor the FFN's, by layer",
+        row=Case.COMPOSITION,
+        chance="breakdown_dealt",
+    ),
 )
 
 
 def points(result: Result, panel: Panel) -> Iterator[Point]:
     """The panel's values at the checkpoint, at step 0 where that was read, and by chance."""
-    yield from _points(getattr(result.now, panel.name), Series.NOW, panel.rule)
+    yield from _points(getattr(result.now, panel.name), Series.NOW, panel.row)
     if result.at_step_zero is not None:
-        yield from _points(getattr(result.at_step_zero, panel.name), Series.START, panel.rule)
+        yield from _points(getattr(result.at_step_zero, panel.name), Series.START, panel.row)
     if panel.chance is not None:
-        yield from _points(getattr(result.now, panel.chance), Series.CHANCE, panel.rule)
+        yield from _points(getattr(result.now, panel.chance), Series.CHANCE, panel.row)
 
 
-def _points(values: Intervals, series: Series, rule: Counted | None) -> Iterator[Point]:
-    at = slice(None) if rule is None else list(Counted).index(rule)
+def _points(values: Intervals, series: Series, row: int | None) -> Iterator[Point]:
+    at = slice(None) if row is None else int(row)
     ends = zip(*(part[at].tolist() for part in (values.mean, values.low, values.high)), strict=True)
     for layer, (mean, low, high) in enumerate(ends):
         yield Point(layer=layer, series=series, value=mean, low=low, high=high)
@@ -124,7 +141,7 @@ def cases_table(result: Result, layer: int) -> pd.DataFrame:
     rows = []
     for case in cases_of(result):
         cell = now.breakdown[case, layer]
-        row = {"the token is": CASES[case], "share": cell.mean, "low": cell.low, "high": cell.high}
+        row = {f"layer {layer}'s token is": CASES[case], "share": cell.mean, "low": cell.low, "high": cell.high}
         row |= {"dealt": now.breakdown_dealt[case, layer].mean, "other": now.breakdown_other[case, layer].mean}
         rows.append(row if start is None else row | {"step 0": start.breakdown[case, layer].mean})
     return pd.DataFrame(rows)
