@@ -68,6 +68,8 @@ def sentences() -> Iterator[None]:
 
 
 def _status_of(error: Exception) -> int:
+    if "model.training.loop" not in sys.modules:
+        return WRONG  # nothing was trained: no reason to import it, and torch with it
     from model.training.loop import Interrupted
 
     return INTERRUPTED if isinstance(error, Interrupted) else WRONG

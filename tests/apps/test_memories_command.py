@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from analyses import results
 from analyses.ffn_memories import Result as Memories
 from analyses.memory_card import CHANGES, MEASURES, SHARED, memory_record
 from analyses.memory_index import MemoryIndex, index_of, read_index, saved_index
@@ -25,6 +24,7 @@ from apps.cli import app
 from interp.trigger_deletions import Deletion
 from interp.trigger_patterns import MEASURES as MEASURED
 from tests.dashboard_runs import STEP, STUDIES, trained
+from tests.undrawn import undrawn
 
 STUDY = "ffn-memories"
 
@@ -32,8 +32,7 @@ STUDY = "ffn-memories"
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> SavedResult:
     run = trained(tmp_path_factory.mktemp("memories") / "runs", "demo")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(results, "_write_drawings", lambda *_: None)  # which take most of the time, and nobody reads
+    with undrawn():
         return run_study(STUDY, f"{run}@{STEP}", [*STUDIES[STUDY], "n_deleted=4", "n_random_sets=20"])
 
 
@@ -62,6 +61,7 @@ def test_an_answer_does_not_wait_for_torch(run: Path) -> None:
         "import sys; from apps.cli import app\n"
         f"for asked in (['e', '--top', '3'], ['L0M1'], ['--trigger', 'e', '--json']):\n"
         f"    app(['memories', {str(run)!r}, *asked], standalone_mode=False)\n"
+        f"assert app(['memories', {str(run)!r}, 'L9M9'], standalone_mode=False) == 2\n"
         "assert not {'torch', 'altair', 'pandas'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=Path(__file__).parents[2])
