@@ -56,7 +56,7 @@ def _where(result: Result) -> str:
 def _memories(result: Result) -> str:
     labels = [each.label for each in result.memories]
     shown = ", ".join(labels[:_SHOWN]) + (", ..." if len(labels) > _SHOWN else "")
-    chosen = ", a concept chosen by the model's values" if result.is_chosen else ""
+    chosen = "; the concept chosen by the model's values" if result.is_chosen else ""
     if len(labels) == 1:
         return f"the memory whose value stands out most for {_concept(result)} ({shown}{chosen})"
     return f"the {len(labels)} memories whose values stand out most for {_concept(result)} ({shown}{chosen})"

@@ -249,7 +249,7 @@ def _controls(
     }
     for kind, (matched, several) in sets.items():
         found = [writing.of(gpt, places) for places in several]
-        yield _control(kind, matched.note, found, plain, off if kind is ControlKind.OFF else on)
+        yield control_of(kind, matched.note, found, plain, off if kind is ControlKind.OFF else on)
         if kind is ControlKind.MATCHED:
             yield _directions(gpt, own, writing, plain, on, config)
 
@@ -269,10 +269,10 @@ def _directions(
             directions[layer] = drawn / drawn.norm(dim=-1, keepdim=True) * values.norm(dim=-1, keepdim=True)
         found.append(writing.of(gpt, own, directions))
     note = f"{config.n_sets} draws of random directions as long as the values, at the same coefficients"
-    return _control(ControlKind.DIRECTION, note, found, plain, on)
+    return control_of(ControlKind.DIRECTION, note, found, plain, on)
 
 
-def _control(kind: ControlKind, note: str, found: Sequence[Written], plain: Written, own: Written) -> Control:
+def control_of(kind: ControlKind, note: str, found: Sequence[Written], plain: Written, own: Written) -> Control:
     """The changes of each set, and the rank of the memories' own among them: of falls, where they are turned off."""
     sign = -1 if kind is ControlKind.OFF else 1
 

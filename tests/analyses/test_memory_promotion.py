@@ -13,12 +13,13 @@ import torch
 from analyses.figures import themed
 from analyses.memory_promotion import Config, Result, figure, findings, more_tables, passages, run, table
 from analyses.memory_promotion_findings import promotes
-from analyses.memory_promotion_measuring import lengths, own_largest, writing_as_much
-from analyses.memory_promotion_result import Control, ControlKind
+from analyses.memory_promotion_measuring import control_of, lengths, own_largest, writing_as_much
+from analyses.memory_promotion_result import ControlKind
 from analyses.records import decode, encode
 from interp.activity import activity_strata, memory_activity
 from interp.matched_places import in_order, matched_places
 from interp.places import memory
+from interp.promotion import Written
 from interp.stats import Interval
 from model.config import GPTConfig
 from model.errors import ConfigError, InputError
@@ -252,9 +253,17 @@ def test_models_without_memories_that_fire_are_refused(tmp_path: Path) -> None:
         run(planted_lab(tmp_path / "silent", silent), Config(concept="text:h"))
 
 
-def test_a_control_counts_falls_where_memories_are_off(result: Result) -> None:
-    off = result.control(ControlKind.OFF)
-    assert isinstance(off, Control)
-    own = float(result.doses.share_change.mean[result.doses.at(0.0)])
-    lower = int((off.share_change <= own + 1e-9).sum())
-    assert off.p == pytest.approx((1 + lower) / 21)
+@pytest.mark.parametrize(("kind", "p", "p_mass"), [("random", 2 / 4, 3 / 4), ("off", 3 / 4, 2 / 4)])
+def test_a_rank_counts_rises_and_falls_where_memories_are_off(kind: str, p: float, p_mass: float) -> None:
+    """Shares change by 0.2 beside 0.3, 0.1 and 0.0; probabilities by 0 beside 0.1, 0.1 and -0.1."""
+
+    def wrote(share: float, mass: float) -> Written:
+        each = torch.full((2,), share, dtype=torch.float64)
+        steps = torch.full((2, 3), mass, dtype=torch.float64)
+        return Written(text=torch.zeros(2, 1, 3, dtype=torch.int64), share=each, mass=steps, loss=each, distinct=each)
+
+    plain, own = wrote(0.4, 0.5), wrote(0.6, 0.5)
+    found = [wrote(0.7, 0.6), wrote(0.5, 0.6), wrote(0.4, 0.4)]
+    control = control_of(ControlKind(kind), "", found, plain, own)
+    assert control.share_change.tolist() == pytest.approx([0.3, 0.1, 0.0])
+    assert (control.p, control.p_mass, control.smallest_p) == (p, p_mass, 1 / 4)
