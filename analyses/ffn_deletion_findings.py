@@ -4,54 +4,52 @@ from __future__ import annotations
 
 import math
 
-from jaxtyping import Bool
+import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from analyses.ffn_reading import ALPHA, CUT_TRIGGERS
+from analyses.ffn_reading import CUT_TRIGGERS
 from analyses.ffn_result import Result
 from analyses.ffn_summary import LayerSummary
-from analyses.ffn_wording import interval_of, opening, percent, source, told
+from analyses.ffn_wording import changed, interval_of, mean_of, no_start, percent, points, source
 from analyses.registry import Finding
-from analyses.verdicts import Verdict, extremes
-from interp.stats import Interval, holm
+from analyses.verdicts import Verdict, extremes, verdict
 from interp.trigger_deletions import Deletion, TriggerDeletions
+
+CUT_FLOOR = 0.05
+"""Smallest change of the share of memories that is claimed."""
 
 
 def deletions(result: Result) -> list[Finding]:
-    """Whether the last token of a trigger matters more than the first; nothing where no triggers were cut."""
-    cut = result.reading.deletions
+    """Whether training made the last token of a trigger matter more than the first; nothing where none were cut."""
+    cut, summaries = result.reading.deletions, result.reading.summary.layers
     if cut is None:
         return []
-    p = [_sign_p(cut.last_beats_first(layer)) for layer in range(result.n_layers)]
-    adjusted = holm(p).tolist()
-    summaries = result.reading.summary.layers
-    cases = [_mostly(layer.last_beats_first, at) for layer, at in zip(summaries, adjusted, strict=True)]
-    what = "most memories lose more of their coefficient without a trigger's last token than without its first"
     said = [_deletions_of(result, cut, layer) for layer in summaries]
     shares = [math.nan if layer.last_beats_first is None else layer.last_beats_first.mean for layer in summaries]
     n = int((cut.memory >= 0).sum())
-    sentence = (
-        f"{opening(cases, what, f'do {what}')}: {extremes(said, shares)}. Falls are (m - m') / m, medians over "
-        f"memories of their means over the top {CUT_TRIGGERS} triggers, n = {n} memories drawn at random; deleting the "
-        f"first token moves all others by one position (BOS stays), replacing it moves none (sign test, p after Holm "
-        f"at {ALPHA:g}; {source(result)})."
+    what = "how many memories lose more of their coefficient without a trigger's last token than without its first"
+    method = (
+        f"falls are (m - m') / m, medians over memories of their means over the top {CUT_TRIGGERS} triggers, n = {n} "
+        f"memories drawn at random; deleting the first token moves all others by one position (BOS stays), replacing "
+        f"it moves none"
     )
-    return [Finding(sentence=sentence, found=told(cases))]
+    start = None if result.initial is None else result.initial.deletions
+    if start is None:
+        return [no_start(result, f"{what}: {extremes(said, shares)}; {method}")]
+    changes = [mean_of(_paired(cut, start, layer), result.config.seed) for layer in range(result.n_layers)]
+    cases = [verdict(change, CUT_FLOOR) for change in changes]
+    sentence = f"{changed(cases, what, points(CUT_FLOOR))}: {extremes(said, shares)}; {method} ({source(result)})."
+    return [Finding(sentence=sentence, found=Verdict.EFFECT in cases)]
 
 
-def _mostly(found: Interval | None, p: float) -> Verdict:
-    """Surely more than half, surely not, or neither."""
-    if found is None:
-        return Verdict.OPEN
-    if p < ALPHA and found.mean > 0.5:
-        return Verdict.EFFECT
-    return Verdict.BELOW if found.high <= 0.5 else Verdict.OPEN
-
-
-def _sign_p(beats: Bool[Tensor, " memory"]) -> float:
-    """Chance of so many heads or more, of a fair coin."""
-    n, k = len(beats), int(beats.sum())
-    return sum(math.comb(n, i) for i in range(k, n + 1)) / 2**n
+def _paired(now: TriggerDeletions, start: TriggerDeletions, layer: int) -> Float[Tensor, " memory"]:
+    """For each memory that was cut at both steps, 1 where the last token came to matter more, -1 where less, else 0."""
+    after, before = (
+        dict(zip(each.measured(layer).tolist(), each.last_beats_first(layer).tolist(), strict=True))
+        for each in (now, start)
+    )
+    return torch.tensor([float(after[memory]) - float(before[memory]) for memory in after if memory in before])
 
 
 def _deletions_of(result: Result, cut: TriggerDeletions, layer: LayerSummary) -> str:

@@ -93,6 +93,9 @@ class Summary:
 
     firing_rate: Float[Tensor, "layer memory"]
 
+    below_zero: Float[Tensor, "layer memory"]
+    """How much of the range from its lowest to its largest coefficient lies below zero; NaN for dead memories."""
+
     active_above: Float[Tensor, "layer fraction"]
     """Median over memories of the share of prefixes with |m| of at least each of `FRACTIONS` of its largest."""
 
@@ -136,6 +139,7 @@ def summarised(step: int, read: Read, *, n_permutations: int, n_deals: int, seed
         evidence=read.evidence,
         deletions=read.deletions,
         firing_rate=activity.firing_rate,
+        below_zero=-activity.lowest / (activity.largest.clamp_min(0) - activity.lowest),
         active_above=torch.stack([_medians(above[layer][~activity.dead[layer]]) for layer in range(n_layers)]),
     )
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Float
 from torch import Tensor
 
 from analyses.ffn_reading import CUT_TRIGGERS
@@ -17,22 +16,16 @@ from analyses.ffn_wording import (
     change_of,
     changed,
     factor_of,
-    interval_of,
-    layers,
-    layers_of,
     mean_of,
     moved,
     no_start,
-    opening,
     percent,
     points,
     source,
-    told,
 )
 from analyses.registry import Finding
 from analyses.verdicts import Verdict, extremes, verdict
 from interp.pattern_kinds import TriggerPattern
-from interp.stats import Interval
 
 SHARE_FLOOR = 0.05
 """Smallest change of a share, and smallest excess over chance, that is claimed."""
@@ -63,57 +56,43 @@ def last_tokens(result: Result) -> Finding:
 
 
 def patterns(result: Result) -> Finding:
-    """How many memories have a pattern in their triggers, beside what random prefixes have, and at step 0."""
-    now, seed = result.reading.summary, result.config.seed
-    chance = N_KINDS / (1 + now.evidence.random.n_sets)
-    shares = [mean_of(_patterned(now, layer), seed) for layer in range(result.n_layers)]
-    cases = [_over(own, chance) for own in shares]
-    what = "memories have a pattern in their triggers more often than random prefixes do"
-    said = [
-        f"layer {layer} {interval_of(own)} of {0 if own is None else own.n} memories ({_commonest(now, layer)}"
-        f"{_patterned_at_start(result, layer)})"
-        for layer, own in enumerate(shares)
-    ]
-    values = [math.nan if own is None else own.mean for own in shares]
-    sentence = (
-        f"{opening(cases, what, f'do {what}')}{_untrained(result, cases, chance)}: {extremes(said, values)}. A pattern "
-        f"holds for more than half of a memory's triggers, copies of one text counted once, and for more than in any "
-        f"of {now.evidence.random.n_sets:,} sets of as many random prefixes: by chance in {percent(chance)} at most; "
-        f"less than {points(SHARE_FLOOR)} above is not claimed. {_covered(result)} ({source(result)})."
+    """Whether training changed how many memories have a pattern in their triggers, beside what random prefixes have."""
+    now = result.reading.summary
+    chance = percent(N_KINDS / (1 + now.evidence.random.n_sets))
+    rule = (
+        f"a pattern holds for more than half of a memory's triggers, copies of one text counted once, and for more "
+        f"than in any of {now.evidence.random.n_sets:,} sets of as many random prefixes, by chance in {chance} at most"
     )
-    return Finding(sentence=sentence, found=told(cases))
-
-
-def _untrained(result: Result, cases: Sequence[Verdict], chance: float) -> str:
-    """Where keys that nothing has trained have patterns too: they read the last token, if little else."""
-    if result.initial is None or Verdict.EFFECT not in cases:
-        return ""
-    starts = [mean_of(_patterned(result.initial, layer), result.config.seed) for layer in range(result.n_layers)]
-    random_too = layers_of([_over(start, chance) for start in starts], Verdict.EFFECT)
-    return f" (at step 0 too, in {layers(random_too)})" if random_too else " (at step 0 in no layer)"
-
-
-def _patterned_at_start(result: Result, layer: int) -> str:
+    held = _patterned(now)
     if result.initial is None:
-        return ""
-    start = mean_of(_patterned(result.initial, layer), result.config.seed)
-    return f"; at step 0 {interval_of(start)}: {_commonest(result.initial, layer)}"
+        said = [f"layer {n} {percent(_mean(held[n]))} ({_commonest(now, n)})" for n in range(result.n_layers)]
+        shares = extremes(said, [_mean(each) for each in held])
+        return no_start(result, f"memories with a pattern in their triggers: {shares}; {rule}; {_covered(result)}")
+    pairs = alive_at_both(held, _patterned(result.initial))
+    changes = [mean_of(after - before, result.config.seed) for after, before in pairs]
+    cases = [verdict(change, SHARE_FLOOR) for change in changes]
+    shown = moved(pairs, changes, lambda values: percent(_mean(values)), change_of)
+    kinds = extremes(
+        [f"layer {n} {_commonest(now, n)}, at step 0 {_commonest(result.initial, n)}" for n in range(result.n_layers)],
+        [_mean(each) for each in held],
+    )
+    what = "how many memories have a pattern in their triggers"
+    sentence = (
+        f"{changed(cases, what, points(SHARE_FLOOR))}: of memories with at least three triggers at both steps {shown}; "
+        f"{rule}. The commonest kinds: {kinds}. {_covered(result)} ({source(result)})."
+    )
+    return Finding(sentence=sentence, found=Verdict.EFFECT in cases)
 
 
-def _patterned(summary: Summary, layer: int) -> Bool[Tensor, " memory"]:
-    """Of a layer's memories with at least three triggers, which have a pattern."""
-    kinds, places = summary.evidence.kind[layer], tuple(TriggerPattern)
-    asked = kinds[kinds != places.index(TriggerPattern.FEW)]
-    return asked != places.index(TriggerPattern.NONE)
+def _patterned(summary: Summary) -> Float[Tensor, "layer memory"]:
+    """Whether each memory has a pattern; NaN where it has too few triggers to tell."""
+    kinds, places = summary.evidence.kind, tuple(TriggerPattern)
+    held = (kinds != places.index(TriggerPattern.NONE)).float()
+    return torch.where(kinds == places.index(TriggerPattern.FEW), torch.nan, held)
 
 
-def _over(own: Interval | None, chance: float) -> Verdict:
-    """Surely more than chance, surely not, or neither."""
-    if own is None:
-        return Verdict.OPEN
-    if own.low >= chance + SHARE_FLOOR:
-        return Verdict.EFFECT
-    return Verdict.BELOW if own.high < chance + SHARE_FLOOR else Verdict.OPEN
+def _mean(values: Tensor) -> float:
+    return float(values.double().nanmean())
 
 
 def _commonest(summary: Summary, layer: int) -> str:
@@ -176,38 +155,30 @@ def _dead(layer: LayerSummary) -> str:
 
 
 def negative(result: Result) -> list[Finding]:
-    """Whether most memories reach half as far below zero as above it; nothing where no coefficient is negative."""
-    activity, summaries = result.reading.activity, result.reading.summary.layers
-    if not bool(activity.lowest.lt(0).any()):
+    """Whether training changed how far memories reach below zero; nothing where no coefficient is negative."""
+    now = result.reading.summary
+    if not bool(now.below_zero.gt(0).any()):
         return []
-    far = -activity.lowest >= activity.largest / 2
-    shares = [mean_of(far[layer][activity.alive[layer]], result.config.seed) for layer in range(result.n_layers)]
-    cases = [_most(each) for each in shares]
-    what = "most memories reach at least half as far below zero as above it"
-    said = [
-        f"layer {layer.layer} {interval_of(own)} of {0 if own is None else own.n} (median reach below "
-        f"{layer.lowest_over_largest:.2f} of that above{_reach_at_start(result, layer)}; negative on "
-        f"{percent(layer.negative_rate)} of prefixes)"
-        for layer, own in zip(summaries, shares, strict=True)
-    ]
-    values = [math.nan if own is None else own.mean for own in shares]
-    sentence = (
-        f"{opening(cases, what, f'do {what}')}: {extremes(said, values)}. A negative coefficient writes the value with "
-        f"its sign turned, and so suppresses what the value promotes{_signs(result)} ({source(result)})."
+    means = "a negative coefficient writes the value with its sign turned, and so suppresses what the value promotes"
+    rates = extremes(
+        [f"{percent(layer.negative_rate)} in layer {layer.layer}" for layer in now.layers],
+        [layer.negative_rate for layer in now.layers],
+        ", ",
     )
-    return [Finding(sentence=sentence, found=told(cases))]
-
-
-def _most(own: Interval | None) -> Verdict:
-    """Surely more than half, surely not, or neither."""
-    if own is None:
-        return Verdict.OPEN
-    return Verdict.EFFECT if own.low > 0.5 else Verdict.BELOW if own.high <= 0.5 else Verdict.OPEN
-
-
-def _reach_at_start(result: Result, layer: LayerSummary) -> str:
-    start = None if result.initial is None else result.initial.layers[layer.layer].lowest_over_largest
-    return "" if start is None else f", {start:.2f} at step 0"
+    facts = f"coefficients are negative on {rates} of prefixes (median); {means}{_signs(result)}"
+    if result.initial is None:
+        said = [f"layer {n} {percent(_mean(each))}" for n, each in enumerate(now.below_zero)]
+        reach = extremes(said, [_mean(each) for each in now.below_zero])
+        return [no_start(result, f"of the range of a memory's coefficients {reach} lies below zero (mean); {facts}")]
+    pairs = alive_at_both(now.below_zero, result.initial.below_zero)
+    changes = [mean_of(after - before, result.config.seed) for after, before in pairs]
+    cases = [verdict(change, SHARE_FLOOR) for change in changes]
+    shown = moved(pairs, changes, lambda values: percent(_mean(values)), change_of)
+    what = "how much of the range of a memory's coefficients lies below zero"
+    sentence = (
+        f"{changed(cases, what, points(SHARE_FLOOR))}: mean over memories {shown}; now {facts} ({source(result)})."
+    )
+    return [Finding(sentence=sentence, found=Verdict.EFFECT in cases)]
 
 
 def _signs(result: Result) -> str:

@@ -76,7 +76,11 @@ class TriggerDeletions:
         Geva et al. 2021 find this of most keys.
         """
         last, first = self.of(Deletion.LAST)[layer], self.of(Deletion.FIRST)[layer]
-        return (last > first)[self.memory[layer] >= 0]
+        return (last > first)[self.n_triggers[layer] > 0]
+
+    def measured(self, layer: int) -> Int[Tensor, " measured"]:
+        """Numbers of the memories of a layer of which a trigger could be cut."""
+        return self.memory[layer][self.n_triggers[layer] > 0]
 
 
 def trigger_deletions(
