@@ -72,14 +72,16 @@ class Found:
 
 
 def found_of(run: Path) -> Found:
-    """The newest results of both studies at the last step that both have."""
+    """Both studies' results at the last step that both have; of several, those that read the most text."""
     shelves = [shelf_of_run(run, study) for study in STUDIES]
     steps = set.intersection(*(set(shelf.steps) for shelf in shelves))
     if not steps:
         commands = " && ".join(f"cutaway run {study} {run}" for study in STUDIES)
         raise CheckpointError(f"{run} has no saved results of {' and '.join(STUDIES)} at one step; run: {commands}")
     step = max(steps)
-    memories, composition = (shelf.every(step)[0].result for shelf in shelves)
+    memories, composition = (
+        max((saved.result for saved in shelf.every(step)), key=lambda result: result.n_prefixes) for shelf in shelves
+    )
     return Found(run=str(run), step=step, memories=memories, composition=composition)
 
 
