@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 from typing import Any
 
 from analyses.figures import CATEGORIES, FAINT
@@ -23,7 +23,7 @@ Spec = dict[str, Any]
 HEIGHT = 150
 
 
-class Series(StrEnum):
+class Series(Enum):
     """Whose value it is."""
 
     NOW = "this checkpoint"

@@ -14,12 +14,13 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from analyses.study import run_study
-from apps.dashboard import data, memory_examples, memory_layers, memory_rows
+from apps.dashboard import data, launch, memory_examples, memory_layers, memory_rows
 from apps.dashboard.memory_examples import Choice
 from apps.dashboard.memory_finder import LIMIT
 from interp.pattern_kinds import TriggerPattern
 from tests.dashboard_pages import opened, said, views
 from tests.dashboard_runs import STEP, trained
+from tests.undrawn import undrawn
 
 STUDY = "ffn-memories"
 QUICK = [
@@ -39,10 +40,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with its memories, one of an attention-only model, and one whose result has no step 0 beside it."""
     root = tmp_path_factory.mktemp("runs")
     whole = trained(root, "whole")
-    run_study(STUDY, f"{whole}@{STEP}", QUICK)
-    run_study("ffn-composition", f"{whole}@{STEP}", ["n_prefixes=100"])
-    shutil.copytree(whole, root / "alone", ignore=shutil.ignore_patterns("studies"))
-    run_study(STUDY, f"{root / 'alone'}@{STEP}", [*QUICK, "step_zero=false", "n_deleted=0"])
+    shutil.copytree(whole, root / "alone")
+    with undrawn():
+        run_study(STUDY, f"{whole}@{STEP}", QUICK)
+        run_study("ffn-composition", f"{whole}@{STEP}", ["n_prefixes=100"])
+        run_study(STUDY, f"{root / 'alone'}@{STEP}", [*QUICK, "step_zero=false", "n_deleted=0"])
     trained(root, "heads-only", "model.ffn=none", *SHORT)
     return root
 
@@ -90,25 +92,38 @@ def test_a_memory_is_shown_in_full_with_what_its_numbers_rest_on(at: AppTest, ru
     assert {"random", "step 0"} <= set(shown)
     assert {"of the layer's sample", "sample at step 0"} <= set(table(at, "its coefficient falls by"))
     assert f"n = {int(evidence.n[1, 5])} triggers" in text
+    assert re.search(r"intervals over \d+ (documents|windows)", text)
+    shares = table(at, "layer 1's token is")
+    assert sum(shares["share"]) == pytest.approx(1, abs=1e-4)
+    ends = zip(shares["low"], shares["share"], shares["high"], strict=True)
+    assert all(low <= share <= high for low, share, high in ends)
+    assert {"dealt", "other", "step 0"} <= set(shares)
+    assert re.search(r"cutaway run memory-promotion \S+whole@24", text)
 
 
-@pytest.mark.parametrize("choice", list(Choice))
-def test_other_prefixes_can_be_asked_for(at: AppTest, choice: Choice, runs: Path) -> None:
-    at.segmented_control(key="prefixes").set_value(choice).run()
-    assert not at.exception
-    assert memory_examples.EXPLAINED[choice] in said(at)
-    rows = views(at)["triggers"]["rows"]
-    numbers = [float(row["note"].split()[0]) for row in rows]
-    match choice:
-        case Choice.TOP | Choice.DECILES:
-            assert numbers == sorted(numbers, reverse=True)
-        case Choice.NEGATIVE:
-            assert numbers == sorted(numbers)
-            assert all(number <= 0 for number in numbers)
-        case Choice.RANDOM:
-            shown = [row["tokens"] for row in rows]
-            other = opened_memory(at, "L0M3")
-            assert [row["tokens"] for row in views(other)["triggers"]["rows"]] == shown
+def test_a_memory_goes_into_the_ablation_and_out_again(at: AppTest) -> None:
+    at.button(key="memory_ablate").click().run()
+    assert at.session_state["ablate"] == "L1M5"
+    assert at.button(key="memory_ablate").label == "Take L1M5 out of the ablation"
+    at.button(key="memory_ablate").click().run()
+    assert at.session_state["ablate"] == ""
+
+
+def test_other_prefixes_can_be_asked_for(at: AppTest) -> None:
+    shown = {}
+    for choice in (Choice.NEGATIVE, Choice.DECILES, Choice.RANDOM, Choice.TOP):
+        at.segmented_control(key="prefixes").set_value(choice).run()
+        assert not at.exception
+        assert memory_examples.EXPLAINED[choice] in said(at)
+        shown[choice] = views(at)["triggers"]["rows"]
+    numbers = {choice: [float(row["note"].split()[0]) for row in rows] for choice, rows in shown.items()}
+    assert numbers[Choice.TOP] == sorted(numbers[Choice.TOP], reverse=True)
+    assert numbers[Choice.DECILES] == sorted(numbers[Choice.DECILES], reverse=True)
+    assert numbers[Choice.NEGATIVE] == sorted(numbers[Choice.NEGATIVE])
+    assert max(numbers[Choice.NEGATIVE]) <= 0 < min(numbers[Choice.TOP])
+    at.segmented_control(key="prefixes").set_value(Choice.RANDOM)
+    other = views(opened_memory(at, "L0M3"))["triggers"]["rows"]
+    assert [row["tokens"] for row in other] == [row["tokens"] for row in shown[Choice.RANDOM]]
 
 
 def opened_memory(at: AppTest, name: str) -> AppTest:
@@ -164,14 +179,6 @@ def test_j_and_k_step_through_what_was_found(at: AppTest) -> None:
     assert at.button(key="memory_next").disabled
 
 
-def test_a_memory_goes_into_the_ablation_and_out_again(at: AppTest) -> None:
-    at.button(key="memory_ablate").click().run()
-    assert at.session_state["ablate"] == "L1M5"
-    assert at.button(key="memory_ablate").label == "Take L1M5 out of the ablation"
-    at.button(key="memory_ablate").click().run()
-    assert at.session_state["ablate"] == ""
-
-
 def test_the_memory_is_read_on_the_text_of_the_sidebar(at: AppTest) -> None:
     at.text_area(key="prompt").set_value("x = <img src=x onerror=alert(1)>\u202e").run()
     assert not at.exception
@@ -187,17 +194,6 @@ def test_the_memory_is_read_on_the_text_of_the_sidebar(at: AppTest) -> None:
     at.text_area(key="prompt").set_value("").run()
     assert not at.exception
     assert "prompt is empty" in said(at)
-
-
-def test_how_the_layer_composes_its_prediction_is_told_or_the_command_is(at: AppTest, runs: Path) -> None:
-    text = said(at)
-    assert re.search(r"intervals over \d+ (documents|windows)", text)
-    shares = table(at, "layer 1's token is")
-    assert sum(shares["share"]) == pytest.approx(1, abs=1e-4)
-    assert all(
-        low <= share <= high for low, share, high in zip(shares["low"], shares["share"], shares["high"], strict=True)
-    )
-    assert {"dealt", "other", "step 0"} <= set(shares)
 
 
 def test_without_step_zero_and_without_cut_triggers_the_page_says_so(
@@ -266,7 +262,8 @@ def dead(there: Any, memory: tuple[int, int]) -> Any:
     )
 
 
-def test_a_dead_memory_is_said_to_be_dead(runs: Path, at: AppTest) -> None:
+def test_a_dead_memory_is_said_to_be_dead(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(launch.ROOT_VARIABLE, str(runs))
     there = dead(result(runs), (1, 5))
     assert [word for word, _ in memory_rows.states(there, (1, 5))] == ["dead: it never fires"]
     assert "never fires" in memory_rows.value_facts(there, (1, 5))[0]
@@ -275,10 +272,11 @@ def test_a_dead_memory_is_said_to_be_dead(runs: Path, at: AppTest) -> None:
     assert memory_rows.strongest(there) != (1, 5)
 
 
-def test_every_layer_is_in_every_figure_at_both_steps(runs: Path, at: AppTest) -> None:
+def test_every_layer_is_in_every_figure_at_both_steps(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(launch.ROOT_VARIABLE, str(runs))
     there = result(runs)
     for panel in memory_layers.PANELS:
-        drawn = {(point.layer, point.series) for point in memory_layers.points(there, panel)}
+        drawn = {(point.layer, point.series.value) for point in memory_layers.points(there, panel)}
         assert {(layer, series) for layer in range(2) for series in ("this checkpoint", "step 0")} <= drawn
     alone = memory_layers.points(replace(there, initial=None), memory_layers.PANELS[0])
     assert {point.series.value for point in alone} == {"this checkpoint", "chance"}

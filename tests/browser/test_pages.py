@@ -220,16 +220,79 @@ def test_the_selection_survives_pages_and_the_back_button(tab, server: Server) -
     expect(made.locator(".st-key-head input")).to_have_value("L1H2")
 
 
-def test_a_click_on_a_row_opens_its_memory(tab, server: Server) -> None:
-    made, _ = tab()
+def test_a_click_on_a_row_opens_its_memory_and_the_address_restores_it(tab, server: Server) -> None:
+    made, watch = tab()
     go(made, server, "memories?run=whole")
     table = made.locator(".st-key-memory_table .dvn-scroller")
     table.scroll_into_view_if_needed()
     made.wait_for_timeout(1000)
     table.click(position={"x": 16, "y": 31 + 46})
-    expect(made.locator(".st-key-memory input")).to_have_value("L0M1")
-    expect(made.get_by_role("heading", name="L0M1", exact=True)).to_be_visible()
-    assert address(made)["memory"] == "L0M1"
+    expect(made.locator(".st-key-memory input")).to_have_value(re.compile(r"L\dM\d+"))
+    name = made.locator(".st-key-memory input").input_value()
+    expect(made.get_by_role("heading", name=name, exact=True)).to_be_visible()
+    expect(made.locator(".st-key-triggers .line").first).to_be_visible()
+    assert address(made)["memory"] == name
+    said = made.locator(".st-key-triggers .lines").inner_text()
+
+    other, _ = tab()
+    other.goto(made.url)
+    other.wait_for_selector(IDLE)
+    expect(other.get_by_role("heading", name=name, exact=True)).to_be_visible()
+    expect(other.locator(".st-key-triggers .lines")).to_have_text(said, use_inner_text=True)
+    assert unexpected(watch) == []
+
+
+def test_memories_are_searched_and_stepped_through_from_the_keyboard(tab, server: Server) -> None:
+    made, watch = tab()
+    go(made, server, "memories?run=whole&memory=L0M3")
+    search = made.locator(".st-key-wanted input")
+    search.fill("L1M7")
+    expect(made.get_by_text("1 found, of 256 memories")).to_be_visible()
+    search.fill("")
+    expect(made.get_by_text("the first 200 of 256 found")).to_be_visible()
+    expect(made.locator(".st-key-memory input")).to_have_value("L0M3")
+    made.locator("h1").click()
+    made.keyboard.press("j")
+    expect(made.locator(".st-key-memory input")).not_to_have_value("L0M3")
+    after = made.locator(".st-key-memory input").input_value()
+    expect(made.get_by_role("heading", name=after, exact=True)).to_be_visible()
+    made.keyboard.press("j")
+    expect(made.locator(".st-key-memory input")).not_to_have_value(after)
+    made.keyboard.press("k")
+    expect(made.locator(".st-key-memory input")).to_have_value(after)
+    assert unexpected(watch) == []
+
+
+def test_a_memory_is_painted_on_a_hostile_text_and_pointing_at_it_sends_nothing(tab, server: Server) -> None:
+    made, watch = tab()
+    made.on("dialog", lambda dialog: watch.errors.append("a dialog opened"))
+    go(made, server, "memories?run=whole&memory=L1M5&prompt=<img src=x onerror=alert(1)>%E2%80%AE")
+    tokens = made.locator(".st-key-on_text .tokens")
+    expect(tokens).to_contain_text("<")
+    assert made.locator(".st-key-on_text img, .st-key-on_text script").count() == 0
+    made.locator(".st-key-prefixes button").filter(has_text="most negative").click()
+    expect(made.get_by_text("below zero the value is written backwards")).to_be_visible()
+    made.wait_for_timeout(700)
+    sent = len(watch.frames)
+    made.locator(".st-key-on_text .token").nth(2).hover()
+    expect(made.locator(".st-key-on_text .live")).to_contain_text("coefficient")
+    made.wait_for_timeout(700)
+    assert len(watch.frames) == sent
+    assert unexpected(watch) == []
+
+
+@pytest.mark.parametrize("width", [800, 1280])
+def test_the_page_of_memories_fits_its_window(tab, server: Server, width: int) -> None:
+    made, _ = tab()
+    made.set_viewport_size({"width": width, "height": 900})
+    go(made, server, "memories?run=whole&memory=L1M5")
+    expect(made.locator(".st-key-value svg.marks, .st-key-value canvas.marks")).to_be_visible()
+    made.wait_for_timeout(1000)
+    assert made.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    ends = made.locator("[data-testid='stMain'] [data-testid='stVegaLiteChart']").evaluate_all(
+        "charts => charts.map(chart => chart.getBoundingClientRect().right)"
+    )
+    assert max(ends) <= width
 
 
 def test_a_click_on_a_row_chooses_its_head(tab, server: Server) -> None:
