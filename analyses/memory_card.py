@@ -13,7 +13,8 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from analyses.memory_index import MemoryIndex
-from analyses.memory_search import concept_of, pattern_of, require_memory
+from analyses.memory_matches import concept_of, require_memory
+from analyses.memory_search import pattern_of
 from interp.pattern_kinds import TriggerPattern
 
 FORMAT = 1

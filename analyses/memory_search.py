@@ -18,23 +18,29 @@ stored cannot be found: each value promotes every token to some degree, and memo
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from analyses.memory_index import MemoryIndex
-from analyses.memory_text import in_tokens, in_triggers
+from analyses.memory_matches import (
+    Match,
+    concept_of,
+    of_concept,
+    of_layer,
+    of_promoted,
+    of_suppressed,
+    of_text,
+    of_triggers,
+    only,
+)
 from interp.pattern_kinds import TriggerPattern
-from model.errors import InputError, UnknownNameError, closest
+from model.errors import InputError
 from model.settings import as_enum
-
-LEVEL = 0.05
-"""A concept counts where its corrected p is no larger, as in `interp.token_concepts`."""
 
 
 class MemoryState(StrEnum):
@@ -79,25 +85,6 @@ class Query:
             object.__setattr__(self, "pattern", as_enum(TriggerPattern, self.pattern, "pattern"))
         if self.state is not None:
             object.__setattr__(self, "state", as_enum(MemoryState, self.state, "state"))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Match:
-    """One thing that was asked for, over all memories."""
-
-    relevance: Float[np.ndarray, "layer memory"]
-    """How well each memory meets it, if it does."""
-
-    meets: Bool[np.ndarray, "layer memory"]
-
-    told: Callable[[int, int], str]
-    """Says of a memory that meets it how it does; "" where there is nothing to say."""
-
-    trigger: Int[np.ndarray, "layer memory"] | None = None
-    """Which stored trigger meets it; -1 where none does. None where it is not about triggers."""
-
-    note: str = ""
-    """What explains that nothing meets it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -185,107 +172,22 @@ def row_of(index: MemoryIndex, layer: int, memory: int, rank: int = 0) -> dict[s
     }
 
 
-def concept_of(index: MemoryIndex, layer: int, memory: int) -> str | None:
-    """The meaningful concept of a value; None where it has none."""
-    if not _meaningful(index)[layer, memory]:
-        return None
-    return index.plain("reading.values.concepts")[int(index.array("reading.values.concept")[layer, memory])]
-
-
 def pattern_of(index: MemoryIndex, layer: int, memory: int) -> TriggerPattern:
     """What most of a memory's triggers have in common."""
     return tuple(TriggerPattern)[int(index.array("reading.summary.evidence.kind")[layer, memory])]
 
 
-def address_of(text: str) -> tuple[int, int] | None:
-    """(layer, memory) of a text such as L1M37; None where it is none.
-
-    >>> address_of(" L1M37 "), address_of("import")
-    ((1, 37), None)
-    """
-    found = re.fullmatch(r"\s*L(\d{1,9})M(\d{1,9})\s*", text)
-    return (int(found[1]), int(found[2])) if found else None
-
-
-def require_memory(index: MemoryIndex, layer: int, memory: int) -> None:
-    """Refuse an address that this checkpoint does not have."""
-    n_layers, n_memories = index.shape
-    if layer >= n_layers or memory >= n_memories:
-        raise UnknownNameError(
-            f"{index.checkpoint} has no memory L{layer}M{memory}: its layers run from 0 to {n_layers - 1}, and in each "
-            f"memories from 0 to {n_memories - 1}."
-        )
-
-
 def _matches(index: MemoryIndex, query: Query) -> Iterator[Match]:
     """What was asked, one by one; an empty text is not asked."""
-    texts = ((query.text, _of_text), (query.promotes, _of_promoted), (query.suppresses, _of_suppressed),
-             (query.trigger, _of_triggers), (query.concept, _of_concept))  # fmt: skip
+    texts = ((query.text, of_text), (query.promotes, of_promoted), (query.suppresses, of_suppressed),
+             (query.trigger, of_triggers), (query.concept, of_concept))  # fmt: skip
     yield from (matching(index, text) for text, matching in texts if text)
     if query.pattern is not None:
         yield _of_pattern(index, TriggerPattern(query.pattern))
     if query.layer is not None:
-        yield _of_layer(index, query.layer)
+        yield of_layer(index, query.layer)
     if query.state is not None:
         yield _of_state(index, MemoryState(query.state))
-
-
-def _of_text(index: MemoryIndex, text: str) -> Match:
-    address = address_of(text)
-    if address is not None:
-        require_memory(index, *address)
-        meets = np.zeros(index.shape, dtype=bool)
-        meets[address] = True
-        return _filter(meets, "its address")
-    either = tokens, triggers = _of_promoted(index, text), _of_triggers(index, text)
-
-    def told(layer: int, memory: int) -> str:
-        return "; ".join(match.told(layer, memory) for match in either if match.meets[layer, memory])
-
-    return Match(
-        relevance=tokens.relevance + triggers.relevance,
-        meets=tokens.meets | triggers.meets,
-        told=told,
-        trigger=triggers.trigger,
-    )
-
-
-def _of_promoted(index: MemoryIndex, text: str) -> Match:
-    return _of_tokens(index, "promoted", "promotes", text)
-
-
-def _of_suppressed(index: MemoryIndex, text: str) -> Match:
-    return _of_tokens(index, "suppressed", "suppresses", text)
-
-
-def _of_tokens(index: MemoryIndex, field: str, verb: str, text: str) -> Match:
-    found, stored = in_tokens(index, field, text), index.array(f"reading.values.{field}")
-
-    def told(layer: int, memory: int) -> str:
-        place = int(found.place[layer, memory])
-        return f'{verb} "{index.spelled(stored[layer, memory, place])}" (place {place + 1})'
-
-    note = "" if found.any_token else _no_token(index, text)
-    return Match(relevance=found.relevance, meets=found.place >= 0, told=told, note=note)
-
-
-def _no_token(index: MemoryIndex, text: str) -> str:
-    longest = max(map(len, index.token_bytes))
-    return (
-        f'No token of this vocabulary holds "{text}": the longest has {longest} byte{"s" * (longest != 1)}. '
-        "A text over several tokens is found in triggers only."
-    )
-
-
-def _of_triggers(index: MemoryIndex, text: str) -> Match:
-    found = in_triggers(index, text)
-    stored = (index.array("reading.triggers.length")[..., : found.n_stored] > 0).sum(axis=-1)
-
-    def told(layer: int, memory: int) -> str:
-        n, ending = int(found.n_triggers[layer, memory]), int(found.n_ending[layer, memory])
-        return f"in {n} of {stored[layer, memory]} triggers" + (f", up to the last token in {ending}" if ending else "")
-
-    return Match(relevance=found.relevance, meets=found.n_triggers > 0, told=told, trigger=found.best)
 
 
 def _of_pattern(index: MemoryIndex, pattern: TriggerPattern) -> Match:
@@ -301,47 +203,12 @@ def _of_pattern(index: MemoryIndex, pattern: TriggerPattern) -> Match:
     return Match(relevance=kind.astype(np.float64), meets=holds | kind, told=told)
 
 
-def _of_concept(index: MemoryIndex, text: str) -> Match:
-    names = index.plain("reading.values.concepts")
-    named = np.array([*(text.lower() in name.lower() for name in names), False])
-    if not named.any():
-        kinds = sorted(set(names))
-        raise UnknownNameError(
-            f'No concept of this vocabulary is called "{text}".{closest(text, kinds)} Among the {len(kinds)} are: '
-            f"{', '.join(kinds[:12])}."
-        )
-    concept, covered = index.array("reading.values.concept"), index.array("reading.values.concept_covered")
-    p = index.array("reading.values.concept_p")
-
-    def told(layer: int, memory: int) -> str:
-        where = layer, memory
-        return f"{names[concept[where]]}: {covered[where]} of its top tokens (p = {p[where]:.1g})"
-
-    meets = named[concept] & _meaningful(index)
-    return Match(relevance=covered / max(1, int(covered.max())), meets=meets, told=told)
-
-
-def _of_layer(index: MemoryIndex, layer: int) -> Match:
-    n_layers, n_memories = index.shape
-    if not 0 <= layer < n_layers:
-        raise UnknownNameError(f"{index.checkpoint} has no layer {layer}; its layers run from 0 to {n_layers - 1}.")
-    return _filter(np.repeat(np.arange(n_layers) == layer, n_memories).reshape(index.shape))
-
-
 def _of_state(index: MemoryIndex, state: MemoryState) -> Match:
     rate = index.array("reading.activity.firing_rate")
     match state:
         case MemoryState.ALIVE:
-            return _filter(index.alive)
+            return only(index.alive)
         case MemoryState.DENSE:
-            return _filter(rate > 0.5)
+            return only(rate > 0.5)
         case MemoryState.DEAD:
-            return _filter(index.dead)
-
-
-def _filter(meets: Bool[np.ndarray, "layer memory"], said: str = "") -> Match:
-    return Match(relevance=np.zeros(meets.shape), meets=meets, told=lambda layer, memory: said)
-
-
-def _meaningful(index: MemoryIndex) -> Bool[np.ndarray, "layer memory"]:
-    return (index.array("reading.values.concept") >= 0) & (index.array("reading.values.concept_p") <= LEVEL)
+            return only(index.dead)

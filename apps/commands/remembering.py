@@ -45,7 +45,8 @@ def memories(
     """Look up what FFN memories promote and what fires them, in what ffn-memories saved. Opens no model."""
     from analyses.memory_card import memory_record
     from analyses.memory_index import saved_index
-    from analyses.memory_search import Query, address_of, search
+    from analyses.memory_matches import address_of
+    from analyses.memory_search import Query, search
     from apps.memory_lines import card_lines, found_lines
 
     asked = Query(

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from analyses.memory_index import MemoryIndex
-from analyses.memory_search import MemoryState, Query, address_of, found_rows, rows, search
+from analyses.memory_matches import address_of
+from analyses.memory_search import MemoryState, Query, found_rows, rows, search
 from analyses.memory_text import in_tokens, in_triggers, needle_of
 from interp.pattern_kinds import TriggerPattern
 from model.errors import ConfigError, InputError, UnknownNameError
