@@ -69,6 +69,11 @@ class Intervention(StrEnum):
         return self in (Intervention.SET, Intervention.TIMES)
 
     @property
+    def stands_alone(self) -> bool:
+        """Whether it needs nothing but the run that it changes: no other sequences, and no other run."""
+        return self is Intervention.ZERO or not self.removes
+
+    @property
     def removes(self) -> bool:
         """Whether it takes out what was there."""
         return self not in (Intervention.SET, Intervention.TIMES, Intervention.SWAP)

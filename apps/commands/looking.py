@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -77,20 +78,35 @@ def generate(
         float, typer.Option("--temperature", min=0, help="0 takes the likeliest token each time.")
     ] = 1.0,
     top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="Draw from the k likeliest tokens only.")] = None,
+    edit: Annotated[
+        str | None,
+        typer.Option("--edit", metavar="PLACES", help="Changed while it writes: L1M37:set=2.5, L0H3:zero."),
+    ] = None,
     seed: Seed = 0,
     device: Device = "auto",
 ) -> None:
     """Let a model go on from a prompt."""
+    from interp.ablation import ablated
+    from interp.places import parse_places
     from model.errors import InputError
     from model.lab import open_run
 
+    places = () if edit is None else parse_places(edit)
+    for place in places:
+        if place.intervention is None or not place.intervention.stands_alone:
+            raise InputError(
+                f"{place} takes from other sequences what it puts there, and here are none; write zero, times=2, swap, "
+                f"or set=2.5 for memories, as in {place.label}:zero."
+            )
     lab = open_run(subject, device=device)
     tokens = lab.tokens(prompt)
     if not tokens.numel():
         raise InputError(f"The tokenizer of {lab.name} has no BOS to begin a document with; give a text as --prompt.")
     room = max(lab.config.n_ctx - tokens.shape[1] + 1, 1)  # the last token is never read, so it needs no position
     wanted = min(100, room) if max_new_tokens is None else max_new_tokens
-    say(lab.text(lab.gpt.generate(tokens, max_new_tokens=wanted, temperature=temperature, top_k=top_k, seed=seed)[0]))
+    with ablated(lab.gpt, places) if places else nullcontext():
+        text = lab.gpt.generate(tokens, max_new_tokens=wanted, temperature=temperature, top_k=top_k, seed=seed)[0]
+    say(lab.text(text))
 
 
 def dashboard(
