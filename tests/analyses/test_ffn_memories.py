@@ -14,11 +14,14 @@ from torch import Tensor
 
 from analyses import ffn_memories, ffn_values
 from analyses.ffn_memories import Config, Result, Split, planned_windows, replayed_coefficient
+from analyses.ffn_parts import FRACTIONS
 from analyses.ffn_reading import read_text
 from analyses.ffn_tables import layer_rows, trigger_text
 from analyses.records import decode, encode, same
 from analyses.registry import Finding
+from interp.coefficient_bins import histogram_edges
 from interp.memory_values import value_scores
+from interp.pattern_kinds import TriggerPattern
 from interp.prefixes import window_batches
 from model import GPT
 from model.checkpoint import save_checkpoint
@@ -29,6 +32,7 @@ from model.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
 from model.training.sources import DataConfig
 from tests import planted
 from tests.conftest import make_gpt_with
+from tests.planted import PlantedMemory, Side, memories_model
 
 LETTERS = "abcdefghijklmnopqrs"
 PLANTED = {0: "abp", 1: "cdq", 2: "dfh", 3: "gar", 4: "hks", 5: "ien", 6: "jem", 7: "kgo"}
@@ -164,15 +168,76 @@ def test_agreement_is_denied_where_values_promote_something_else(tmp_path: Path)
     assert said[0].found is False
     assert said[0].sentence.startswith("In no layer")
     unknown = [finding for finding in said if "step 0 was not read" in finding.sentence]
-    assert [finding.found for finding in unknown] == [None, None]  # last tokens and activity
+    assert [finding.found for finding in unknown] == [None] * 4  # last tokens, patterns, cut triggers and activity
 
 
 def test_a_random_model_beside_another_random_model_has_nothing_found(tmp_path: Path) -> None:
     first, second = (make_gpt_with(seed=seed, d_vocab=257, n_ctx=24, ffn="relu") for seed in (1, 2))
     lab = written_run(tmp_path / "run", first, ByteTokenizer(), ("stdlib",), zero=second)
     said = ffn_memories.findings(ffn_memories.run(lab, quick(n_tokens=6_000)))
-    about_training = [finding for finding in said if "training" in finding.sentence]
-    assert [finding.found for finding in (said[0], *about_training)] == [False] * 3, [each.sentence for each in said]
+    about_training = [finding for finding in said if "training" in finding.sentence.lower()]
+    assert [finding.found for finding in (said[0], *about_training)] == [False] * 5, [each.sentence for each in said]
+
+
+def test_what_triggers_share_and_lose_is_that_of_a_bigram(found: tuple[Lab, Result]) -> None:
+    """Coefficients are all 1, so that the first of the corpus are kept: few texts, but the bigram stands out."""
+    _, result = found
+    evidence, cut = result.reading.evidence, result.reading.deletions
+    bigram = tuple(TriggerPattern).index(TriggerPattern.LAST_BIGRAM)
+    assert (evidence.last_bigram_share == 1).all()
+    assert (evidence.random_level("last_bigram_share") < 0.5).all()
+    assert evidence.holds[0, :, bigram].sum() >= 6  # the others' few triggers are copies, or no commoner than there
+    assert cut is not None
+    assert (cut.of("last") == 1).all()
+    assert (cut.of("last_replaced") == 1).all()
+    assert (cut.of("first").abs() < 0.5).all()  # with two tokens before the bigram none, with none before it all
+    assert result.reading.summary.layers[0].last_beats_first is not None
+    assert (result.reading.negative.length == 0).all()
+    assert result.reading.gate_signs is None
+
+
+@pytest.mark.parametrize(("ffn", "side"), [("gelu", Side.NEGATIVE), ("swiglu", Side.NEGATIVE_LINEAR)])
+def test_a_memory_that_answers_by_its_negative_side_is_found_there(tmp_path: Path, ffn: str, side: Side) -> None:
+    word = PLANTED[0]
+    first, second, promoted = (LETTERS.index(letter) for letter in word)
+    memory = PlantedMemory(first, second, promoted, side=side)
+    lab = letters_lab(tmp_path, memories_model({(0, 2): memory}, ffn=ffn))
+    result = ffn_memories.run(lab, quick(n_negative=6))
+    reading = result.reading
+    stored = list(zip(reading.negative.offset[0, 2].tolist(), reading.negative.length[0, 2].tolist(), strict=True))
+    assert stored == occurrences(lab, result.config, word)[:6]
+    lowest = memory.coefficient(ffn, 2)
+    assert reading.negative.coefficient[0, 2].tolist() == pytest.approx([lowest] * 6, rel=1e-4)
+    assert float(reading.activity.lowest[0, 2]) == pytest.approx(lowest, rel=1e-4)
+    assert {LETTERS[token] for token in reading.negative.next_token[0, 2].tolist()} == {word[2]}
+    assert int(reading.activity.dead[0].sum()) == 7  # the other seven never move
+    assert (reading.gate_signs is not None) == (ffn == "swiglu")
+    if reading.gate_signs is not None:
+        assert reading.gate_signs.linear_is_negative(0).all()
+    row = ffn_memories.table(result).iloc[2]
+    assert row["most negative trigger"].endswith(word[:2])
+
+
+def test_activity_is_that_of_a_slow_count(tmp_path: Path) -> None:
+    lab, config = python_lab(tmp_path / "run", ffn="swiglu"), quick(n_tokens=1500, step_zero=False)
+    windows = planned_windows(lab, config)
+    (rows, ends), *_ = window_batches(lab.corpus.tokens, windows, bos=256, batch_size=len(windows))
+    _, cache = lab.gpt.run_with_cache(rows, "blocks.1.mlp.hook_post")
+    held = cache["post", 1][ends >= 0]
+    reading = ffn_memories.run(lab, config).reading
+    activity = reading.activity
+    torch.testing.assert_close(activity.firing_rate[1], (held > 0).float().mean(0))
+    torch.testing.assert_close(activity.negative_rate[1], (held < 0).float().mean(0))
+    torch.testing.assert_close(activity.largest[1], held.amax(0))
+    torch.testing.assert_close(activity.lowest[1], held.amin(0))
+    above = activity.active_above()[1]
+    edges = histogram_edges()
+    for place, fraction in enumerate(FRACTIONS):
+        asked = activity.furthest[1] * fraction
+        reached = edges[(torch.bucketize(asked, edges, right=True) - 1).clamp_min(0)]  # down to the edge of its bin
+        torch.testing.assert_close(above[:, place], (held.abs() >= reached).float().mean(0))
+    span = held.amax(0).clamp_min(0) - held.amin(0)
+    torch.testing.assert_close(reading.summary.below_zero[1], -held.amin(0) / span)
 
 
 def with_changes(result: Result, *, rate: Callable[[Tensor], Tensor]) -> Result:
