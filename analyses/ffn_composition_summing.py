@@ -85,7 +85,7 @@ def targets(
 ) -> Targets:
     """Which of the layers' tokens an active memory agrees with."""
     asked = found.update_token >= 0
-    agrees = asked & (found.n_agreeing[list(Counted).index(Counted.ACTIVE)] > 0)
+    agrees = found.n_agreeing[list(Counted).index(Counted.ACTIVE)] > 0
     names, kinds = list(TokenKind), token_kinds(tokenizer)
     number = torch.tensor([names.index(kind) for kind in kinds])[found.update_token.clamp_min(0)]
 

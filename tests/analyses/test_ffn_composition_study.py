@@ -193,6 +193,7 @@ def test_changes_are_mostly_third_tokens_where_the_interval_says_so(
     ("rise", "step", "p", "found"),
     [
         ((0.2, 0.4), (0.1, 0.3), 0.01, True),
+        ((0.2, 0.4), (-0.015, -0.005), 0.01, True),  # a fall of less than two points is none
         ((0.2, 0.4), (-0.3, -0.1), 0.01, False),  # it falls on the way
         ((0.2, 0.4), (-0.3, -0.1), 0.2, None),
         ((-0.4, -0.2), (0.1, 0.3), 0.2, False),
@@ -261,6 +262,7 @@ def test_what_cannot_be_taken_apart_is_refused(tmp_path: Path) -> None:
     for change in ({"norm": "post"}, {"norm": "deepnorm"}):
         with pytest.raises(NotAdditiveError, match="needs a residual stream that is a sum"):
             ffn_composition.run(python_lab(tmp_path / change["norm"], **change), QUICK)
+    wrong: dict[str, Any]
     for wrong, message in (
         ({"n_prefixes": 1}, "n_prefixes=1 is not allowed"),
         ({"ks": (10, 3)}, "not in rising order"),
