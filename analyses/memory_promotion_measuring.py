@@ -259,17 +259,24 @@ def _directions(
 ) -> Control:
     """The same coefficients with random directions, as long as the values that they stand for."""
     generator = torch.Generator().manual_seed(config.seed)
+    rows = {layer: [place.index or 0 for place in own if place.layer == layer] for layer, _ in _numbers(own)}
+    values = {layer: _values(gpt, layer)[numbers].float().cpu() for layer, numbers in sorted(rows.items())}
     found = []
     for _ in range(config.n_sets):
         directions = {}
-        for layer in sorted({place.layer for place in own}):
-            rows = [place.index or 0 for place in own if place.layer == layer]
-            values = gpt.W_out[layer][rows].float().cpu()
-            drawn = torch.randn(values.shape, generator=generator)
-            directions[layer] = drawn / drawn.norm(dim=-1, keepdim=True) * values.norm(dim=-1, keepdim=True)
+        for layer, their in values.items():
+            drawn = torch.randn(their.shape, generator=generator)
+            directions[layer] = drawn / drawn.norm(dim=-1, keepdim=True) * their.norm(dim=-1, keepdim=True)
         found.append(writing.of(gpt, own, directions))
     note = f"{config.n_sets} draws of random directions as long as the values, at the same coefficients"
     return control_of(ControlKind.DIRECTION, note, found, plain, on)
+
+
+def _values(gpt: GPT, layer: int) -> Float[Tensor, "memory d_model"]:
+    ffn = gpt.layers[layer].mlp
+    if ffn is None:
+        raise RuntimeError("models without FFNs were refused")
+    return ffn.W_out
 
 
 def control_of(kind: ControlKind, note: str, found: Sequence[Written], plain: Written, own: Written) -> Control:

@@ -119,11 +119,11 @@ def standout(
 def _standing_out(
     scores: Float[Tensor, "memory d_vocab"], members: Bool[Tensor, "concept d_vocab"]
 ) -> Float[Tensor, "concept memory"]:
-    n, d_vocab = members.sum(1, dtype=torch.float64), members.shape[1]
-    centred = scores.double() - scores.double().mean(1, keepdim=True)
-    means = members.double() @ centred.T / n[:, None]
-    errors = (centred.square().sum(1) / (d_vocab - 1))[None] * ((1 - n / d_vocab) / n)[:, None]
-    return (means / errors.sqrt()).nan_to_num(0.0, 0.0, 0.0).float()
+    n, d_vocab = members.sum(1).float()[:, None], members.shape[1]
+    centred = scores - scores.mean(1, keepdim=True)
+    means = members.float() @ centred.T / n
+    errors = centred.square().sum(1)[None] / (d_vocab - 1) * (1 - n / d_vocab) / n
+    return (means / errors.sqrt()).nan_to_num(0.0, 0.0, 0.0)
 
 
 USE = (0.01, 0.25)
