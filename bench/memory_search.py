@@ -1,10 +1,11 @@
 """How long a search among memories takes: the memories of a run, and as many as SmolLM2-135M has, made up.
 
-    python bench/memory_search.py [RUN[@STEP]] [--json FILE]
+    python bench/memory_search.py [RUN[@STEP] ...] [--json FILE]
 
 Of a run with a saved result of ffn-memories, each query is timed from reading the result's files to its printed rows,
-as the command does it; torch is never imported. The made-up index has 30 layers of 1,536 memories, a vocabulary of
-49,152 tokens, and 10 contexts of 32 tokens for each memory; it is made once, as a page keeps it, and queries follow.
+as the command does it, and again where the result is kept; torch is never imported. The made-up index has 30 layers of
+1,536 memories, a vocabulary of 49,152 tokens, and 10 contexts of 32 tokens for each memory; it is made once, as a page
+keeps it, and queries follow.
 """
 
 from __future__ import annotations
@@ -38,22 +39,19 @@ REPEATS = 7
 def main() -> None:
     """Print the table, and write it where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", nargs="?", help="a run with a saved result of ffn-memories")
+    parser.add_argument("run", nargs="*", help="runs with a saved result of ffn-memories")
     parser.add_argument("--json", type=Path, help="where to write the numbers")
     given = parser.parse_args()
     told = {}
-    if given.run:
-        told[given.run] = {
-            name: _milliseconds(lambda query=query: rows(saved_index(given.run), query))
-            for name, query in QUERIES.items()
-        }
+    for run in given.run:
+        told[f"{run}, files read anew"] = _timed(lambda query, run=run: rows(saved_index(run), query))
+        kept = saved_index(run)
+        told[f"{run}, kept"] = _timed(lambda query, kept=kept: rows(kept, query))
     index = made_up()
     began = time.process_time()
     n_bytes = len(index.contexts.folded)
     print(f"{n_bytes / 1e6:.0f} MB of made-up text laid out in {time.process_time() - began:.1f} s of processor time")
-    told["46,080 made up"] = {
-        name: _milliseconds(lambda query=query: rows(index, query)) for name, query in QUERIES.items()
-    }
+    told["46,080 made up, kept"] = _timed(lambda query: rows(index, query))
     _print(told)
     if given.json:
         given.json.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
@@ -89,6 +87,11 @@ def made_up(n_layers: int = 30, n_memories: int = 1536, d_vocab: int = 49_152) -
     return MemoryIndex(tree=tree, arrays=arrays)
 
 
+def _timed(work: Callable[[Query], object]) -> dict[str, dict[str, float]]:
+    """What each query takes."""
+    return {name: _milliseconds(lambda query=query: work(query)) for name, query in QUERIES.items()}
+
+
 def _milliseconds(work: Callable[[], object]) -> dict[str, float]:
     """Least and median wall time, and least processor time, which leaves out what other processes take."""
     wall, processor = [], []
@@ -102,9 +105,9 @@ def _milliseconds(work: Callable[[], object]) -> dict[str, float]:
 
 def _print(told: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
     for name, times in told.items():
-        print(f"\n{name:<28}" + "".join(f"{column:>11}" for column in ("least", "median", "processor")) + "  ms")
+        print(f"\n{name:<34}" + "".join(f"{column:>11}" for column in ("least", "median", "processor")) + "  ms")
         for query, taken in times.items():
-            print(f"{query:<28}" + "".join(f"{each:>11.1f}" for each in taken.values()))
+            print(f"{query:<34}" + "".join(f"{each:>11.1f}" for each in taken.values()))
 
 
 if __name__ == "__main__":
