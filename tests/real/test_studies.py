@@ -29,7 +29,7 @@ SETTINGS = {
         *("n_tokens=2048", "max_ablated=8"),
     ),
     "head-ablation": ("n_sequences=4", "n_controls=19", "period=12"),
-    "ffn-memories": ("n_tokens=8192", "n_triggers=10"),
+    "ffn-memories": ("n_tokens=20000",),
     "gradient-flow": ("n_sequences=8", "n_groups=4", "initialization=false"),
 }
 MINUTES, GIGABYTES = 30, 6.0
@@ -98,6 +98,15 @@ def test_memories_are_replayed_to_their_coefficients(answers: dict[str, SavedRes
     assert result.n_replayed >= 30 * 16
     assert result.replay_error < 1e-2
     assert len(result.reading.summary.layers) == 30
+    assert result.n_prefixes >= 20_000
+    assert (result.reading.activity.negative_rate.median(-1).values > 0.3).all(), "swiglu goes below zero as often"
+
+
+def test_values_of_deep_layers_agree_with_their_triggers_and_those_of_early_layers_hardly(
+    answers: dict[str, SavedResult],
+) -> None:
+    shares = [layer.agreement.share for layer in answers["ffn-memories"].result.reading.summary.layers]
+    assert sum(shares[20:]) >= 3 * sum(shares[:10])
 
 
 def test_the_run_is_the_model_with_a_shorter_context(answers: dict[str, SavedResult]) -> None:
