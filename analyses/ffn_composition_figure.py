@@ -18,6 +18,7 @@ from analyses.ffn_composition_result import Result
 from analyses.figures import CATEGORIES, QUIET, SEQUENTIAL, caption
 from interp.ffn_composed import Case, Counted
 from interp.stats import Intervals
+from interp.sub_updates import N_DOMINANT
 
 PANEL, HEIGHT = 178, 170
 _NOW, _START, _CONTROL = CATEGORIES[0], CATEGORIES[1], "#a8adb6"
@@ -103,7 +104,7 @@ def breakdown_panel(result: Result, *, other: bool = False) -> Any:
 
 
 def top_k_panel(result: Result) -> Any:
-    """R^2 of the k largest sub-updates; dashed: of as many at random, for the most."""
+    """R^2 of the k largest sub-updates; dashed: of ten at random."""
     found = result.now.sub_updates
     rows = [
         {"layer": layer, "k": f"{k} largest", "mean": max(0.0, float(found.top.r_squared.mean[place, layer]))}
@@ -116,14 +117,14 @@ def top_k_panel(result: Result) -> Any:
         "k:N", scale=alt.Scale(domain=names, range=colours), legend=alt.Legend(orient="bottom", columns=3, title=None)
     )
     base = alt.Chart(pd.DataFrame(rows)).encode(x=_x(result.n_layers), y=_y("R^2 of the update"), color=colour)
-    last = len(found.ks) - 1
+    ten = max((place for place, k in enumerate(found.ks) if k <= N_DOMINANT), default=0)
     random = [
-        {"layer": layer, "mean": max(0.0, float(found.random.r_squared.mean[last, layer]))}
+        {"layer": layer, "mean": max(0.0, float(found.random.r_squared.mean[ten, layer]))}
         for layer in range(result.n_layers)
     ]
     layers = [base.mark_line(strokeWidth=1.8), base.mark_point(size=26, filled=True, opacity=1)]
     layers += _line(random, _CONTROL, "R^2 of the update", dashed=True)
-    return _panel(layers, "What the largest sub-updates explain", f"dashed: {found.ks[-1]} at random")
+    return _panel(layers, "What the largest sub-updates explain", f"dashed: {found.ks[ten]} at random")
 
 
 def _shown(result: Result, of: Any, title: str) -> list[Any]:
