@@ -13,7 +13,8 @@ import torch
 from analyses.figures import themed
 from analyses.memory_promotion import Config, Result, figure, findings, more_tables, passages, run, table
 from analyses.memory_promotion_findings import promotes
-from analyses.memory_promotion_measuring import control_of, lengths, own_largest, writing_as_much
+from analyses.memory_promotion_measuring import control_of, lengths
+from analyses.memory_promotion_memories import own_largest, writing_as_much
 from analyses.memory_promotion_result import ControlKind
 from analyses.records import decode, encode
 from interp.activity import activity_strata, memory_activity
