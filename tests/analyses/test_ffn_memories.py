@@ -315,9 +315,13 @@ def test_a_memory_that_never_fires_is_dead_and_has_no_triggers(tmp_path: Path) -
     gpt = planted_memories()
     with torch.no_grad():
         gpt.layers[0].mlp.in_proj.bias[3] = -2.0
+        gpt.layers[0].mlp.in_proj.bias[4] = 5.0  # and one that always does
     result = ffn_memories.run(letters_lab(tmp_path, gpt), quick(n_triggers=6))
     layer = result.reading.summary.layers[0]
     assert (layer.n_dead, layer.agreement.n) == (1, 7)
+    assert layer.n_dense == 1
+    assert float(result.reading.activity.firing_rate[0, 4]) == 1
+    assert float(result.reading.activity.lowest[0, 4]) == 0  # never negative
     assert not result.reading.activity.alive[0, 3]
     assert result.reading.triggers.length[0, 3].tolist() == [0] * 6
     assert (result.reading.triggers.next_token[0, 3] == -1).all()
