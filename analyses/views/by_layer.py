@@ -21,6 +21,7 @@ Spec = dict[str, Any]
 """A figure in Vega-Lite, without the theme (`analyses.figures.theme`)."""
 
 HEIGHT = 150
+CHANCE, PALE = "#b9bcc3", "#c9ccd3"
 
 
 class Series(Enum):
@@ -31,9 +32,9 @@ class Series(Enum):
     CHANCE = "chance"
 
 
-COLOURS = {Series.NOW: CATEGORIES[0], Series.START: CATEGORIES[1], Series.CHANCE: "#b9bcc3"}
+COLOURS = {Series.NOW: CATEGORIES[0], Series.START: CATEGORIES[1], Series.CHANCE: CHANCE}
 
-PARTS = (*CATEGORIES[:6], "#8c6bb1", "#c9ccd3", "#e4e5e8", CATEGORIES[7])
+PARTS = (*CATEGORIES[:6], "#8c6bb1", PALE, FAINT, CATEGORIES[7])
 """Colours of what a layer is made of; the pale ones are for what says little."""
 
 READ_AS = "blue: this checkpoint", "hollow orange: step 0", "grey: chance", "rules: 95% intervals"
@@ -155,7 +156,7 @@ def _shade(layer: int, axis: str) -> Spec:
 def _x(title: str) -> Spec:
     return {
         "field": "layer", "type": "ordinal", "title": title,
-        "axis": {"labelAngle": 0, "labelOverlap": "greedy"},
+        "axis": {"labelAngle": 0, "labelOverlap": "greedy", "labelSeparation": 5},
     }  # fmt: skip
 
 

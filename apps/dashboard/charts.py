@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from analyses import figures
+from analyses.views.by_layer import CHANCE, PALE
 
 DARK = dict(
     zip(
@@ -25,7 +26,7 @@ DARK = dict(
         ),
         strict=True,
     )
-)
+) | {PALE: "#566070", CHANCE: "#8a95a5"}
 
 
 def spec_of(figure: Any, *, dark: bool) -> dict[str, Any]:

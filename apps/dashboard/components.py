@@ -208,8 +208,7 @@ def missing(what: str, *commands: str) -> None:
 
 def on_shelf(study: str, run: Run, step: int | None, shelf: Shelf) -> SavedResult | None:
     """The saved result at this step; where there is none, that is said, and so is what cannot be read."""
-    for fault in shelf.faults:
-        damaged(CutawayError(fault))
+    _faults(shelf.faults)
     every = shelf.every(step)
     if not every:
         missing_result(study, run, step, shelf)
@@ -221,6 +220,16 @@ def on_shelf(study: str, run: Run, step: int | None, shelf: Shelf) -> SavedResul
     }
     chosen = st.selectbox("Result", list(labels), format_func=labels.__getitem__, key=f"result-{study}")
     return next(saved for saved in every if saved.provenance.config_hash == chosen)
+
+
+def _faults(faults: Sequence[str]) -> None:
+    """Say of the results that cannot be read why: of the first at once, of others under a fold."""
+    for fault in faults[:1]:
+        damaged(CutawayError(fault))
+    if len(faults) > 1:
+        with st.expander(f"Results that cannot be read: {len(faults) - 1} more", type="compact"):
+            for fault in faults[1:]:
+                st.caption(literal(fault))
 
 
 def missing_result(study: str, run: Run, step: int | None, shelf: Shelf) -> None:

@@ -89,7 +89,8 @@ def facts(result: Result, memory: Memory) -> tuple[str, ...]:
     if has_negative(result):
         parts.append(f"below zero on {float(activity.negative_rate[*memory]):.1%}")
     parts.append(f"above a tenth of its largest on {float(activity.strong_rate[*memory]):.1%}")
-    parts.append(f"coefficient from {float(activity.lowest[*memory]):.2f} to {float(activity.largest[*memory]):.2f}")
+    lowest, largest = (round(float(end[*memory]), 2) + 0.0 for end in (activity.lowest, activity.largest))
+    parts.append(f"coefficient from {lowest:.2f} to {largest:.2f}")
     return tuple(parts)
 
 

@@ -247,19 +247,19 @@ def test_memories_are_searched_and_stepped_through_from_the_keyboard(tab, server
     go(made, server, "memories?run=whole&memory=L0M3")
     search = made.locator(".st-key-wanted input")
     search.fill("L1M7")
-    expect(made.get_by_text("1 found, of 256 memories")).to_be_visible()
+    expect(made.get_by_text("1 found, of 256 memories")).to_be_visible(timeout=PATIENCE)
     search.fill("")
-    expect(made.get_by_text("the first 200 of 256 found")).to_be_visible()
+    expect(made.get_by_text("the first 200 of 256 found")).to_be_visible(timeout=PATIENCE)
     expect(made.locator(".st-key-memory input")).to_have_value("L0M3")
     made.locator("h1").click()
     made.keyboard.press("j")
-    expect(made.locator(".st-key-memory input")).not_to_have_value("L0M3")
+    expect(made.locator(".st-key-memory input")).not_to_have_value("L0M3", timeout=PATIENCE)
     after = made.locator(".st-key-memory input").input_value()
-    expect(made.get_by_role("heading", name=after, exact=True)).to_be_visible()
+    expect(made.get_by_role("heading", name=after, exact=True)).to_be_visible(timeout=PATIENCE)
     made.keyboard.press("j")
-    expect(made.locator(".st-key-memory input")).not_to_have_value(after)
+    expect(made.locator(".st-key-memory input")).not_to_have_value(after, timeout=PATIENCE)
     made.keyboard.press("k")
-    expect(made.locator(".st-key-memory input")).to_have_value(after)
+    expect(made.locator(".st-key-memory input")).to_have_value(after, timeout=PATIENCE)
     assert unexpected(watch) == []
 
 
@@ -271,7 +271,7 @@ def test_a_memory_is_painted_on_a_hostile_text_and_pointing_at_it_sends_nothing(
     expect(tokens).to_contain_text("<")
     assert made.locator(".st-key-on_text img, .st-key-on_text script").count() == 0
     made.locator(".st-key-prefixes button").filter(has_text="most negative").click()
-    expect(made.get_by_text("below zero the value is written backwards")).to_be_visible()
+    expect(made.get_by_text("below zero the value is written backwards")).to_be_visible(timeout=PATIENCE)
     made.wait_for_timeout(700)
     sent = len(watch.frames)
     made.locator(".st-key-on_text .token").nth(2).hover()
@@ -286,12 +286,11 @@ def test_the_page_of_memories_fits_its_window(tab, server: Server, width: int) -
     made, _ = tab()
     made.set_viewport_size({"width": width, "height": 900})
     go(made, server, "memories?run=whole&memory=L1M5")
-    expect(made.locator(".st-key-value svg.marks, .st-key-value canvas.marks")).to_be_visible()
-    made.wait_for_timeout(1000)
+    charts = made.locator("[data-testid='stMain'] [data-testid='stVegaLiteChart']")
+    expect(charts.locator(".marks")).to_have_count(len(charts.all()), timeout=PATIENCE)
     assert made.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    ends = made.locator("[data-testid='stMain'] [data-testid='stVegaLiteChart']").evaluate_all(
-        "charts => charts.map(chart => chart.getBoundingClientRect().right)"
-    )
+    ends = charts.evaluate_all("charts => charts.map(chart => chart.getBoundingClientRect().right)")
+    assert len(ends) > 10
     assert max(ends) <= width
 
 
