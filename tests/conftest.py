@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import hypothesis
+import jaxtyping
 import pytest
 import torch
 from hypothesis import settings
@@ -33,6 +34,15 @@ def make_gpt_with(seed: int = 0, **overrides: Any) -> GPT:
             if parameter.ndim == 1:  # gains and biases away from 1 and 0, so that forgetting one shows
                 parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
     return gpt
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _annotations(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Check no annotations in modules marked whole: the parts are checked elsewhere, and it is a third of the time."""
+    unchecked = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", unchecked or request.node.get_closest_marker("whole") is not None)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", unchecked)
 
 
 @pytest.fixture

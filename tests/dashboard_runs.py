@@ -20,8 +20,10 @@ STUDIES = {
     "head-circuits": ["n_sequences=4", "most_patched=4"],
     "head-importance": ["n_sequences=4", "n_reference=8", "n_random=2", "n_controls=2", "fitting.n_steps=2"],
     "self-repair": ["n_sequences=4", "n_paired=2"],
-    "ffn-memories": ["n_tokens=2048", "n_triggers=5", "n_shown=3", "n_permutations=20"]
-    + ["n_random_sets=20", "n_deleted=2", "n_sampled=32"],
+    "ffn-memories": [
+        *("n_tokens=2048", "n_triggers=5", "n_shown=3", "n_permutations=20"),
+        *("n_random_sets=20", "n_deleted=2", "n_sampled=32"),
+    ],
     "ffn-composition": ["n_prefixes=200"],
     "memory-promotion": ["n_memories=2", "n_prompts=4", "n_sets=2", "n_new_tokens=4", "strengths=2.0"],
     "gradient-flow": ["initialization=false", "n_sequences=8", "n_groups=4"],

@@ -13,6 +13,8 @@ from model.presets import demo
 from model.settings import with_settings
 from model.training.loop import train
 
+pytestmark = pytest.mark.whole
+
 ROOT = Path(__file__).parents[1]
 
 

@@ -26,6 +26,8 @@ from model.settings import config_hash, with_settings
 from model.training.loop import train
 from tests.undrawn import undrawn
 
+pytestmark = pytest.mark.whole
+
 QUICK = {
     "attention-patterns": ("n_sequences=8", "n_text=8", "n_resamples=100", "n_tokens=2048"),
     "head-ablation": ("n_sequences=8", "n_controls=5"),

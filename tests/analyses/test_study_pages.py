@@ -14,6 +14,8 @@ from model.presets import demo
 from model.settings import with_settings
 from model.training.loop import train
 
+pytestmark = pytest.mark.whole
+
 PAGES = Path(__file__).parents[2] / "docs/studies"
 QUICK = {
     "attention-patterns": ("n_sequences=2", "n_text=2", "n_resamples=100", "n_tokens=1024", "max_ablated=1"),

@@ -23,6 +23,8 @@ from model.training.sources import DataConfig
 from tests import planted
 from tests.planted_run import planted_lab
 
+pytestmark = pytest.mark.whole
+
 LETTERS = "abcdefghijklmnopqrst"
 
 

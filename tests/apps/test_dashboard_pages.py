@@ -27,6 +27,8 @@ from model.lab import open_run
 from tests.dashboard_pages import SCRIPT, opened, pick, said, views
 from tests.dashboard_runs import STEP, STUDIES, own_runs, trained, whole_runs
 
+pytestmark = pytest.mark.whole
+
 __all__ = ["own_runs", "whole_runs"]  # fixtures
 
 PAGES = ("overview", "heads", "ablate", "memories", "gradients")

@@ -22,6 +22,8 @@ from model.training.config import RunConfig
 from model.training.loop import Interrupted
 from tests.undrawn import undrawn
 
+pytestmark = pytest.mark.whole
+
 ATTENDED = ("n_sequences=2", "n_text=2", "n_resamples=100", "n_tokens=1024", "max_ablated=2")
 PROBED = ("tasks=previous-token", "sites=resid_post", "n_train=100", "n_validation=30", "n_test=50")
 WEIGHED = ("n_sequences=2", "n_reference=8", "n_random=2", "n_controls=2", "fitting.n_steps=1")

@@ -20,6 +20,8 @@ from model.lab import open_run
 from tests.model.interop.imports import nano_file
 from tests.undrawn import undrawn
 
+pytestmark = pytest.mark.whole
+
 CHARS = ("--tokenizer", "chars:source/input.txt")
 STUDIES = {
     "attention-patterns": ("n_sequences=8", "n_text=4", "n_resamples=100", "n_tokens=2048"),

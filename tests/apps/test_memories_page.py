@@ -22,6 +22,8 @@ from tests.dashboard_pages import opened, said, views
 from tests.dashboard_runs import STEP, trained
 from tests.undrawn import undrawn
 
+pytestmark = pytest.mark.whole
+
 STUDY = "ffn-memories"
 QUICK = [
     "n_tokens=1024",

@@ -50,7 +50,7 @@ def test_a_verdict_is_an_outcome(pytester: pytest.Pytester, run: Path):
         [
             "*some.toml::holds?8? PASSED*",
             "*some.toml::should-fail?8? PASSED*",
-            "fails is refuted at planted@8: with L1H2:mean ablated, the loss * nats; claimed was `harm <= 0.05` (p <= *",
+            "fails is refuted at planted@8: with L1H2:mean ablated, the loss * nats; claimed was `harm <= 0.05` (p <=*",
             "should-not-hold is supported at planted@8: *",
             "*SKIPPED*nobody is undecided at planted@8: no head passes*",
         ]

@@ -20,6 +20,8 @@ from model.settings import with_settings
 from model.training.loop import train
 from tests.undrawn import undrawn
 
+pytestmark = pytest.mark.whole
+
 QUICK = ("n_sequences=4", "n_controls=2")
 OTHER = ("n_sequences=5", "n_controls=2")
 ASKED = (("head-ablation", 0, QUICK), ("head-ablation", 1, QUICK), ("head-ablation", 2, QUICK),
