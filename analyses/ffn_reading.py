@@ -147,16 +147,14 @@ def _activity(streams: Sequence[CoefficientStream]) -> Activity:
     n = streams[0].n_prefixes
     largest = torch.stack([values_of(stream.top.cpu()[:, 0]) for stream in streams])
     lowest = torch.stack([-values_of(stream.bottom.cpu()[:, 0]) for stream in streams])
-    mean = torch.stack([stream.total for stream in streams]) / n
-    variance = torch.stack([stream.total_squares for stream in streams]) / n - mean.square()
     return Activity(
         firing_rate=(torch.stack([stream.n_active for stream in streams]).double() / n).float(),
         negative_rate=(torch.stack([stream.n_negative for stream in streams]).double() / n).float(),
         strong_rate=torch.where(largest > 0, reaching(histogram, largest / 10), 0.0),
         largest=largest,
         lowest=lowest.clamp_max(0),
-        mean=mean.float(),
-        std=variance.clamp_min(0).sqrt().float(),
+        mean=torch.stack([stream.mean for stream in streams]).float(),
+        std=torch.stack([stream.std for stream in streams]).float(),
         histogram=histogram.int(),
         negative_histogram=torch.stack([stream.negative_histogram for stream in streams]).int(),
     )

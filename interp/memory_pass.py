@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.coefficient_bins import N_SIGNED, above_zero, code_of, sides, signed_bins
-from interp.exact_sums import limbs
+from interp.exact_sums import N_LIMBS, added, limbs
 from interp.memory_stream import CoefficientStream
 from interp.position_sample import admitted, updated_sample
 from interp.running_top import RunningTop
@@ -109,7 +109,7 @@ class _Layer:
         self._largest = RunningTop(stream.top, 1, device)
         self._smallest = RunningTop(stream.bottom, -1, device)
         self._counts = torch.zeros(n_memories * N_SIGNED, dtype=torch.int64, device=device)
-        self._sums = torch.zeros(2, 2, n_memories, dtype=torch.int64, device=device)
+        self._sums = torch.zeros(N_LIMBS, 2, n_memories, dtype=torch.int64)
         self._bins = signed_bins().to(device)
         self._columns = torch.arange(n_memories, dtype=torch.int32, device=device) * N_SIGNED
         self._waiting: list[tuple[Tensor, Tensor]] = []
@@ -145,7 +145,7 @@ class _Layer:
             n_negative=before.n_negative + n_negative,
             histogram=before.histogram + histogram,
             negative_histogram=before.negative_histogram + negative_histogram,
-            sums=before.sums + self._sums.cpu(),
+            sums=added(before.sums, self._sums),
             sample=self.sample,
             n_prefixes=before.n_prefixes + self._n_prefixes,
         )
@@ -163,9 +163,10 @@ class _Layer:
             exact = self._bench.room("exact", torch.float64, *block.shape).copy_(block)
             total = total + exact.sum(0)
             total_squares = total_squares + exact.square_().sum(0)
-        if not total_squares.isfinite().all():
+        totals = torch.stack([total, total_squares]).cpu()
+        if not totals.isfinite().all():
             raise InputError(NOT_FINITE)
-        self._sums += limbs(torch.stack([total, total_squares]))
+        self._sums = added(self._sums, limbs(totals))
 
     def _wait(self, ends: Int[Tensor, " sampled"], coefficients: Float[Tensor, "sampled memory"]) -> None:
         self._waiting.append((ends, coefficients))

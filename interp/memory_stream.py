@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.coefficient_bins import N_BINS
-from interp.exact_sums import value_of
+from interp.exact_sums import N_LIMBS, added, value_of
 from interp.position_sample import PositionSample, empty_sample, merged_samples
 from interp.topk import empty_top, merged_tops
 from model.config import AttentionKind, FFNKind
@@ -79,6 +79,18 @@ class CoefficientStream:
         """Sum of their squares, fp64."""
         return value_of(self.sums)[1]
 
+    @property
+    def mean(self) -> Float[Tensor, " memory"]:
+        """Mean coefficient, fp64."""
+        return self.total / self.n_prefixes
+
+    @property
+    def std(self) -> Float[Tensor, " memory"]:
+        """Standard deviation of the coefficients, fp64; below a millionth of their size it is rounding, and zero."""
+        mean_square = self.total_squares / self.n_prefixes
+        variance = mean_square - self.mean.square()
+        return torch.where(variance.abs() <= _ROUNDING * mean_square, 0.0, variance).sqrt()
+
 
 def require_memories(config: GPTConfig) -> None:
     """Refuse models in which "memory" or "prefix" means nothing."""
@@ -114,7 +126,7 @@ def empty_stream(
         n_negative=torch.zeros(n_memories, dtype=torch.int64),
         histogram=torch.zeros(n_memories, N_BINS, dtype=torch.int64),
         negative_histogram=torch.zeros(n_memories, N_BINS, dtype=torch.int64),
-        sums=torch.zeros(2, 2, n_memories, dtype=torch.int64),
+        sums=torch.zeros(N_LIMBS, 2, n_memories, dtype=torch.int64),
         sample=empty_sample((n_memories,), n_sampled, seed),
         n_prefixes=0,
     )
@@ -129,7 +141,7 @@ def merged_streams(left: CoefficientStream, right: CoefficientStream) -> Coeffic
         n_negative=left.n_negative + right.n_negative,
         histogram=left.histogram + right.histogram,
         negative_histogram=left.negative_histogram + right.negative_histogram,
-        sums=left.sums + right.sums,
+        sums=added(left.sums, right.sums),
         sample=merged_samples(left.sample, right.sample),
         n_prefixes=left.n_prefixes + right.n_prefixes,
     )
@@ -140,6 +152,9 @@ def fitting_windows(config: GPTConfig, n_pos: int, most: int) -> int:
     per_window = 12 * config.ffn_width * n_pos  # the FFN's own tensors, then keys and bins in twice as many bytes
     return max(1, min(most, _COEFFICIENTS // per_window))
 
+
+_ROUNDING = 1e-12
+"""What fp64 leaves of the difference of two mean squares, as a share of them, at the most."""
 
 _COEFFICIENTS = 2**28
 """Largest number of fp32 numbers held at once."""

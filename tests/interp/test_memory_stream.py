@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
+from functools import reduce
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from interp.coefficient_bins import N_BINS, histogram_edges, share_above
+from interp.exact_sums import added, limbs, value_of
 from interp.memory_pass import stream_prefixes, updated_stream
 from interp.memory_stream import (
     CoefficientStream,
@@ -108,6 +114,51 @@ def test_batches_in_any_order_and_grouping_give_the_same_bits() -> None:
     alike(chained, paired)
 
 
+@given(
+    numbers=st.lists(st.floats(-(2.0**60), 2.0**60, allow_subnormal=False), min_size=1, max_size=40),
+    scale=st.sampled_from([2.0**-60, 2.0**-20, 1.0, 2.0**30]),
+    cut=st.integers(0, 40),
+)
+@settings(max_examples=60, deadline=None)
+def test_limbs_add_up_to_the_exact_sum_in_any_order(numbers: list[float], scale: float, cut: int) -> None:
+    given_numbers = [number * scale for number in numbers]
+    parts = [limbs(torch.tensor([number], dtype=torch.float64)) for number in given_numbers]
+    forward, backward = reduce(added, parts), reduce(added, [*parts[cut:], *parts[:cut]][::-1])
+    assert torch.equal(forward, backward)
+    exact = float(sum(map(Fraction, given_numbers)))
+    assert float(value_of(forward)) == pytest.approx(exact, rel=2**-51, abs=len(parts) * 2**-48)
+
+
+def test_sums_hold_coefficients_as_large_as_they_come_and_refuse_what_they_cannot_hold() -> None:
+    largest, n = 4e9, 4096
+    stream = empty_stream(1, 1, n_sampled=2)
+    for start in range(3):
+        stream = updated_stream(stream, torch.full((n, 1), largest), torch.arange(n) + n * start)
+    assert float(stream.total_squares[0]) == pytest.approx(3 * n * float(np.float32(largest)) ** 2, rel=1e-12)
+    assert float(stream.mean[0]) == pytest.approx(largest, rel=1e-6)
+    assert float(stream.std[0]) == 0
+    with pytest.raises(InputError, match="more than 2e28, which cannot be summed exactly"):
+        updated_stream(stream, torch.tensor([[3e38]]), torch.tensor([10**6]))
+    near = torch.full((1, 1), 1.2e14)  # three quarters of what a sum may reach
+    half = [updated_stream(empty_stream(1, 1, n_sampled=2), near, torch.tensor([place])) for place in range(2)]
+    with pytest.raises(InputError, match="cannot be summed exactly"):
+        merged_streams(*half)
+    with pytest.raises(InputError, match="cannot be summed exactly"):
+        updated_stream(half[0], near, torch.tensor([1]))
+    with pytest.raises(InputError, match="cannot be summed exactly"):
+        added(*[torch.full((3, 1), 2**61)] * 2)
+
+
+def test_means_and_deviations_are_those_of_all_coefficients() -> None:
+    values = kinds_of_values(torch.Generator().manual_seed(0), 500, 7)
+    values[:, 3] = 1e3 + 1e-2 * values[:, 0]  # nearly constant
+    (stream,) = streamed(values.T, slice(None))
+    torch.testing.assert_close(stream.mean, values.double().mean(0), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(stream.std, values.double().std(0, correction=0), rtol=1e-5, atol=1e-9)
+    gone_wrong = replace(stream, sums=stream.sums * torch.tensor([1, -1])[:, None])
+    assert gone_wrong.std.isnan().all()  # and not zero
+
+
 def test_what_is_kept_does_not_grow_with_the_corpus() -> None:
     short, long = (streamed(torch.randn(5, n), slice(None))[0] for n in (30, 5000))
     for name in (*EXACT, "total", "total_squares"):
@@ -127,7 +178,7 @@ def test_every_coefficient_lies_in_the_bin_between_its_edges_on_its_own_side() -
             expected[bin_index - 1] += 1  # just below it
             expected[0] += 2  # those of the other sign
             assert torch.equal(histogram, expected)
-    odd = torch.tensor([[0.0, -0.0, -5.0, 1e-30, 1e30, -1e30]])
+    odd = torch.tensor([[0.0, -0.0, -5.0, 1e-30, 1e12, -1e12]])
     (stream,) = streamed(odd, slice(None))
     assert stream.histogram[0].nonzero().flatten().tolist() == [0, N_BINS - 1]
     assert stream.histogram.sum() == stream.negative_histogram.sum() == 6
