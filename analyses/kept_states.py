@@ -3,9 +3,9 @@
     STUDIES/STUDY/.unfinished-STEP-CONFIGHASH/PASS.RANK.safetensors
 
 One file for each pass and process: the tensors of its state, and in the header, as JSON, the rest of the state, the
-pieces of the corpus that are in it, and what the answer depends on (weights, config, corpus, other inputs, versions).
-It is written under a temporary name and renamed. A file that is damaged, or of another question, is told and left
-aside. Nothing is pickled, and the size does not grow with the corpus.
+pieces of the corpus that are in it, what the answer depends on (weights, config, corpus, other inputs, versions), and a
+hash of all of it. It is written under a temporary name and renamed. A file in which any bit has changed, or of another
+question, is told and left aside. Nothing is pickled, and the size does not grow with the corpus.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from model.files import clean_leftovers, write_atomically
 from model.training.distributed import World
 
 State = TypeVar("State")
-FORMAT = 1
+FORMAT = 2
+"""Changes when a file's layout, or the meaning of a state in it, does."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,9 @@ class Keeper:
             "asked": self._asked,
             "n_pieces": n_pieces,
             "pieces": sorted(kept.pieces),
-            "sha256": _hash_of(tensors),
             "state": tree,
         }
+        record["sha256"] = _hash_of(record, tensors)
         write_atomically(self._file(name, self.world.rank), save(tensors, metadata={"record": json.dumps(record)}))
 
     def found(self, name: str, state_class: Any, n_pieces: int, *, of_others: bool = False) -> list[Kept[Any]]:
@@ -109,11 +110,11 @@ class Keeper:
         """The state in a file; None, and a sentence, where it cannot be used."""
         try:
             record, tensors = _record_of(file), dict(_tensors_of(file))
+            if record.pop("sha256") != _hash_of(record, tensors):
+                raise CheckpointError("it is not what was written")
             if record["asked"] != self._asked or record["n_pieces"] != n_pieces:
                 self.told(f"{file} is of other weights, settings, text or versions, so the corpus is read afresh.")
                 return None
-            if record["sha256"] != _hash_of(tensors):
-                raise CheckpointError("its tensors are not those that were written")
             return Kept(decode(state_class, record["state"], tensors), frozenset(record["pieces"]))
         except (CheckpointError, SafetensorError, OSError, LookupError, TypeError, ValueError) as error:
             said = str(error).rstrip(".")
@@ -141,9 +142,10 @@ def _tensors_of(file: Path) -> Iterator[tuple[str, Tensor]]:
             yield name, opened.get_tensor(name)
 
 
-def _hash_of(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+def _hash_of(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """Of all that a file says but the hash itself."""
+    shapes = {name: [str(tensor.dtype), *tensor.shape] for name, tensor in tensors.items()}
+    digest = hashlib.sha256(json.dumps([record, shapes], sort_keys=True).encode())
     for name in sorted(tensors):
-        digest.update(name.encode())
         digest.update(tensors[name].contiguous().numpy().data)
     return digest.hexdigest()

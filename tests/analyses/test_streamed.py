@@ -171,10 +171,19 @@ def test_a_killed_process_loses_only_what_it_had_not_saved(tmp_path: Path) -> No
 def damaged(content: bytes) -> dict[str, bytes]:
     middle = bytearray(content)
     middle[-3] ^= 1  # inside the tensors, where the format itself has no guard
-    return {"truncated": content[:-5], "altered": bytes(middle), "empty": b"", "other": b"{}" * 100}
+    pieces = (rb"pieces\": [0, 1, 2, 3, 4, 5]", rb"pieces\": [0, 1, 2, 3, 4, 7]")
+    assert pieces[0] in content
+    return {
+        "truncated": content[:-5],
+        "altered": bytes(middle),
+        "other pieces": content.replace(*pieces),
+        "another state": content.replace(b"tally", b"valid"),
+        "empty": b"",
+        "other": b"{}" * 100,
+    }
 
 
-@pytest.mark.parametrize("fault", ["truncated", "altered", "empty", "other"])
+@pytest.mark.parametrize("fault", ["truncated", "altered", "other pieces", "another state", "empty", "other"])
 def test_a_damaged_file_is_told_and_the_pass_begins_afresh(tmp_path: Path, fault: str) -> None:
     told: list[str] = []
     keeper, read = keeper_in(tmp_path, told=told.append), []
@@ -187,6 +196,35 @@ def test_a_damaged_file_is_told_and_the_pass_begins_afresh(tmp_path: Path, fault
     assert len(told) == 1
     assert "is damaged and cannot be gone on from" in told[0]
     assert "read afresh" in told[0]
+
+
+def test_no_changed_bit_of_a_file_goes_unseen(tmp_path: Path) -> None:
+    told: list[str] = []
+    keeper = keeper_in(tmp_path, told=told.append)
+    keeper.keep("now", Kept(Tally(times=torch.arange(N), name="tally"), frozenset(range(6))), N)
+    (file,) = keeper.folder.iterdir()
+    content = file.read_bytes()
+    places, n_found = range(0, len(content), 3), 0
+    for place in places:
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 7
+        file.write_bytes(bytes(changed))
+        n_found += len(keeper.found("now", Tally, N))
+    assert (n_found, len(told)) == (0, len(places))
+    file.write_bytes(content)
+    assert len(keeper.found("now", Tally, N)) == 1
+
+
+def test_of_files_that_share_pieces_the_one_with_most_of_them_is_taken(tmp_path: Path) -> None:
+    """As when a process was killed after the leading one had merged all states, and before the others were removed."""
+    for rank, last in enumerate((1, 6, 3)):
+        times = torch.tensor([int(piece < last) for piece in range(N)])
+        keeper_in(tmp_path, world=World(rank=rank, size=3)).keep(
+            "now", Kept(Tally(times=times, name="t"), frozenset(range(last))), N
+        )
+    read: list[int] = []
+    each_once(streamed([counting(read)], keeper=keeper_in(tmp_path)))
+    assert read == [6, 7, 8, 9]
 
 
 @pytest.mark.parametrize("change", [{"asked": ["other weights", {"n": 1}]}, {"asked": ["weights", {"n": 2}]}])
@@ -333,7 +371,7 @@ def reading(*given):
     return real(*given)
 
 def saving(studies, result, asked):  # the drawings take longer than all the rest
-    print("saved", kept_states._hash_of(encode(result)[1]))
+    print("saved", kept_states._hash_of({}, encode(result)[1]))
     return SimpleNamespace(findings=tuple, provenance=asked, path=studies / "a" / "b" / "c" / "d")
 
 
