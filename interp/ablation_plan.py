@@ -13,8 +13,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from interp.intervention_kinds import Intervention, parse_intervention
-from interp.places import Place, PlaceKind, Places, print_places, resolve_places
+from interp.places import Place, PlaceKind, Places, print_places
 from interp.replacements import Which, as_numbers
+from interp.resolved_places import resolve_places
 from model.config import GPTConfig
 from model.errors import InputError
 from model.settings import as_enum

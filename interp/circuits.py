@@ -30,7 +30,8 @@ from torch import Tensor
 
 from interp.common_directions import orthonormal, outside, removal_note
 from interp.folding import FoldedHeads, folded_heads, folded_read, folded_unembed, folded_write
-from interp.places import Place, named_head, named_heads
+from interp.places import Place
+from interp.resolved_places import named_head, named_heads
 from model.errors import InputError
 from model.factored import FactoredMatrix
 

@@ -21,7 +21,8 @@ from interp.composition_algebra import (
 )
 from interp.composition_plan import null_of_rotations, planned, planned_note
 from interp.folding import folded_heads
-from interp.places import Place, head, named_head
+from interp.places import Place, head
+from interp.resolved_places import named_head
 from model.settings import as_enum
 
 if TYPE_CHECKING:

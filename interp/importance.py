@@ -24,8 +24,9 @@ from torch import Tensor
 from interp.interventions import Edits
 from interp.loss_gradients import GradientRoom, at_the_end, final_stream
 from interp.outcomes import TEXT, Outcome
-from interp.places import Head, every_head, head, resolve_places
+from interp.places import Head, every_head, head
 from interp.requirements import require_deterministic, require_next_token
+from interp.resolved_places import resolve_places
 from interp.stats import Intervals, bootstrap_means
 from interp.sweep import MEMORY
 from model.config import FFNKind

@@ -23,7 +23,8 @@ from torch import Tensor
 
 from interp.harm import Counted
 from interp.outcomes import Outcome
-from interp.places import Places, print_places, resolve_places
+from interp.places import Places, print_places
+from interp.resolved_places import resolve_places
 from interp.stats import (
     Interval,
     Intervals,

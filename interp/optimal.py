@@ -32,8 +32,9 @@ from interp.harm import Counted
 from interp.loss_gradients import loss_weights
 from interp.optimal_problems import Problems, Spread, intact_loss, measured_spread
 from interp.outcomes import TEXT, Outcome
-from interp.places import Intervention, Place, Places, resolve_places
+from interp.places import Intervention, Place, Places
 from interp.requirements import require_deterministic, require_next_token
+from interp.resolved_places import resolve_places
 from interp.sweep import MEMORY, begun_together, entry_of
 from model.errors import InputError
 

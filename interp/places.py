@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from interp.intervention_kinds import Intervention, parse_intervention, parse_stated, print_stated, require_amount
-from model.config import FFNKind, GPTConfig
-from model.errors import InputError, UnknownNameError
+from model.errors import InputError
 from model.settings import as_enum
 
 
@@ -93,6 +92,17 @@ class Place:
                 return f"L{self.layer}.{self.kind}"
 
     @property
+    def number(self) -> int:
+        """Which head or memory of its layer it is.
+
+        Raises:
+            InputError: a whole sublayer, which has no number.
+        """
+        if self.index is None:
+            raise InputError(f"{self.label} has no number; name one head or memory of it, such as L1H3 or L1M37.")
+        return self.index
+
+    @property
     def in_attention(self) -> bool:
         """Whether the place belongs to an attention sublayer (otherwise to an FFN)."""
         return self.kind in (PlaceKind.HEAD, PlaceKind.ATTENTION)
@@ -116,7 +126,7 @@ def head(layer: int, index: int, intervention: Intervention | str | None = None)
     >>> str(head(1, 3, Intervention.ZERO))
     'L1H3:zero'
     """
-    return _stated(Place(kind=PlaceKind.HEAD, layer=layer, index=index), intervention)
+    return stating(Place(kind=PlaceKind.HEAD, layer=layer, index=index), intervention)
 
 
 def memory(layer: int, index: int, intervention: Intervention | str | None = None) -> Place:
@@ -125,10 +135,10 @@ def memory(layer: int, index: int, intervention: Intervention | str | None = Non
     >>> str(memory(1, 37, "set=2.5"))
     'L1M37:set=2.5'
     """
-    return _stated(Place(kind=PlaceKind.MEMORY, layer=layer, index=index), intervention)
+    return stating(Place(kind=PlaceKind.MEMORY, layer=layer, index=index), intervention)
 
 
-def _stated(place: Place, intervention: Intervention | str | None) -> Place:
+def stating(place: Place, intervention: Intervention | str | None) -> Place:
     """The place with this put there; as it is where nothing is said."""
     if intervention is None:
         return place
@@ -149,7 +159,7 @@ _PLACE = re.compile(
     r"L(?P<layer>\d+)(?:H(?P<head>\d+)|M(?P<memory>\d+)|\.(?P<sublayer>attn|ffn))(?:\s*:\s*(?P<intervention>.*))?"
 )
 _LAYER = re.compile(r"(?P<layer>L\d+)(?P<intervention>\s*:.*)?")
-_HOW = (
+HOW = (
     "Write a head as L1H3, a memory as L1M37, a sublayer as L1.attn or L1.ffn, a layer as L1, "
     "with :zero, :mean or another intervention after it if you like."
 )
@@ -168,12 +178,12 @@ def parse_place(text: str) -> Place:
     if _LAYER.fullmatch(text.strip()):
         raise InputError(f'"{text.strip()}" is a whole layer, two places; name one: {" or ".join(_spelt_out(text))}.')
     if found is None:
-        raise InputError(f'"{text.strip()}" is not a place. {_meant(text.strip()) or _HOW}')
+        raise InputError(f'"{text.strip()}" is not a place. {_meant(text.strip()) or HOW}')
     layer = int(found["layer"])
     if found["sublayer"]:
-        return _stated(Place(kind=PlaceKind(found["sublayer"]), layer=layer), found["intervention"])
+        return stating(Place(kind=PlaceKind(found["sublayer"]), layer=layer), found["intervention"])
     kind = PlaceKind.HEAD if found["head"] else PlaceKind.MEMORY
-    return _stated(Place(kind=kind, layer=layer, index=int(found["head"] or found["memory"])), found["intervention"])
+    return stating(Place(kind=kind, layer=layer, index=int(found["head"] or found["memory"])), found["intervention"])
 
 
 def _meant(text: str) -> str | None:
@@ -204,14 +214,14 @@ def parse_places(text: str) -> tuple[Place, ...]:
     ['L1H1:mean', 'L1H3:mean', 'L0.attn', 'L0.ffn']
     """
     if not text.strip():
-        raise InputError(f"no place given. {_HOW}")
+        raise InputError(f"no place given. {HOW}")
     places: list[Place] = []
     reaching_back: str | None = None
     parts = [part for each in text.split(",") for part in _spelt_out(each)]
     for part in reversed(parts):
         place = parse_place(part)
         reaching_back = place.stated or reaching_back
-        places.append(place if place.intervention else _stated(place, reaching_back))
+        places.append(place if place.intervention else stating(place, reaching_back))
     return tuple(reversed(places))
 
 
@@ -230,94 +240,3 @@ def print_places(places: Iterable[Place]) -> str:
     'L1H1:mean,L1H3:mean'
     """
     return ",".join(str(place) for place in places)
-
-
-def resolve_places(
-    places: Places, config: GPTConfig, intervention: Intervention | str = Intervention.MEAN
-) -> tuple[Place, ...]:
-    """Places that this model has, none twice, each with an intervention: its own, or else the one given here.
-
-    Raises:
-        InputError: a text outside the grammar, no place at all, or one component named twice.
-        UnknownNameError: a layer, head, memory or FFN that the model does not have.
-    """
-    given = _given(places)
-    parse_stated(intervention)
-    if not given:
-        raise InputError(f"no place given. {_HOW}")
-    for place in given:
-        _require_in_model(place, config)
-    _require_distinct(given)
-    return tuple(place if place.intervention else _stated(place, intervention) for place in given)
-
-
-def named_heads(config: GPTConfig, heads: Places | None) -> list[Head]:
-    """(layer, head) of each head that is named, in order; a whole sublayer stands for its heads, None for all.
-
-    Raises:
-        InputError: a memory or an FFN, or what `resolve_places` refuses.
-        UnknownNameError: a head that the model does not have.
-    """
-    everyone = [f"L{layer}.attn" for layer in range(config.n_layers)]
-    found = []
-    for place in resolve_places(everyone if heads is None else heads, config):
-        if not place.in_attention:
-            raise InputError(f"{place.label} is no head; name heads, such as L0H1, or all of a layer, L0.attn.")
-        several = range(config.n_heads) if place.kind is PlaceKind.ATTENTION else [place.index or 0]
-        found += [(place.layer, index) for index in several]
-    return found
-
-
-def named_head(config: GPTConfig, head: str | Place) -> Head:
-    """(layer, head) of the one head that is named."""
-    found = named_heads(config, head)
-    if len(found) > 1:
-        raise InputError(f"{head} names {len(found)} heads; name one, such as L{config.n_layers - 1}H0.")
-    return found[0]
-
-
-def _given(places: Places) -> tuple[Place, ...]:
-    """Places of a text, of one place, or of several, each of them either."""
-    if isinstance(places, str):
-        return parse_places(places)
-    several = (places,) if isinstance(places, Place) else tuple(places)
-    return tuple(place for each in several for place in ((each,) if isinstance(each, Place) else parse_places(each)))
-
-
-def _require_in_model(place: Place, config: GPTConfig) -> None:
-    if (place.index is None) is (place.kind in (PlaceKind.HEAD, PlaceKind.MEMORY)):
-        raise InputError(f"{place.label} is half a name: heads and memories have an index, sublayers none. {_HOW}")
-    if not 0 <= place.layer < config.n_layers:
-        raise UnknownNameError(
-            f"no {place.label}: this model has {_count(config.n_layers, 'layer')}. "
-            f"Choose a layer from 0 to {config.n_layers - 1}."
-        )
-    if not place.in_attention and config.ffn is FFNKind.NONE:
-        raise UnknownNameError(
-            f"no {place.label}: this model is attention-only. Choose heads, such as L{place.layer}H0, or all of "
-            f"a layer, L{place.layer}.attn."
-        )
-    size, noun = (config.n_heads, "head") if place.in_attention else (config.ffn_width, "memory")
-    if place.index is not None and not 0 <= place.index < size:
-        raise UnknownNameError(
-            f"no {place.label}: layer {place.layer} has {_count(size, noun)}. Choose a {noun} from 0 to {size - 1}."
-        )
-
-
-def _require_distinct(places: Sequence[Place]) -> None:
-    """Refuse a component that is named twice, by itself or within its sublayer."""
-    by_sublayer: dict[tuple[int, bool], dict[int | None, Place]] = {}
-    for place in places:
-        named = by_sublayer.setdefault((place.layer, place.in_attention), {})
-        other = named.get(place.index) or named.get(None)
-        if place.index is None and named:
-            other = next(iter(named.values()))
-        if other is not None:
-            part, whole = (other, place) if place.index is None else (place, other)
-            raise InputError(f"{part.label} is already covered by {whole.label}. Name every component once.")
-        named[place.index] = place
-
-
-def _count(n: int, noun: str) -> str:
-    plural = {"memory": "memories"}.get(noun, noun + "s")
-    return f"{n} {noun if n == 1 else plural}"

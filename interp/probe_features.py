@@ -17,8 +17,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.places import Place, PlaceKind, parse_place, resolve_places
+from interp.places import Place, PlaceKind, parse_place
 from interp.requirements import require_deterministic
+from interp.resolved_places import resolve_places
 from model.errors import InputError, UnknownSiteError, closest
 from model.sites import Site, Tap, site_named, sites
 

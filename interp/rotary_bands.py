@@ -33,8 +33,9 @@ from torch import Tensor
 
 from interp.folding import folded_heads, require_bilinear_scores
 from interp.offsets import resolve_offsets, turned
-from interp.places import Place, named_head
+from interp.places import Place
 from interp.requirements import require_causal_patterns, require_deterministic
+from interp.resolved_places import named_head
 from model.config import GPTConfig, Positions
 from model.errors import InputError
 from model.sites import Tap

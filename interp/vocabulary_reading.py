@@ -27,8 +27,9 @@ from torch import Tensor
 from interp.circuits import token_note, token_table
 from interp.folding import folded_heads, folded_unembed
 from interp.offsets import resolve_offsets
-from interp.places import Place, named_head
+from interp.places import Place
 from interp.places import head as place
+from interp.resolved_places import named_head
 from model.errors import InputError
 from model.settings import as_enum
 

@@ -17,7 +17,8 @@ from analyses.claims.ground import Ground
 from analyses.claims.statement import ControlKind, Selection, Statement, parse_selection
 from interp.outcomes import Measure, get_outcome
 from interp.paths import require_edges
-from interp.places import head, named_head, named_heads, resolve_places
+from interp.places import head
+from interp.resolved_places import named_head, named_heads, resolve_places
 from interp.sequential import look_sizes
 from interp.stats import holm, smallest_sign_flip_p
 from model.checkpoint import checkpoint_steps

@@ -16,7 +16,8 @@ from torch import Tensor
 from analyses.claims.statement import Selection, Statement
 from interp.head_roles import HeadRoles, RoleRule, find_head_roles
 from interp.outcomes import COPY_OUTCOMES, Outcome, get_outcome
-from interp.places import Head, Place, head, resolve_places
+from interp.places import Head, Place, head
+from interp.resolved_places import resolve_places
 from interp.trials import HELD_OUT_TEXT, CopyTask, Trial, copy_task, held_out_kind, text_trial
 from model.lab import Lab
 

@@ -16,7 +16,8 @@ from analyses.claims.paths import Feeding
 from analyses.claims.statement import ControlKind, Selection, parse_selection
 from analyses.claims.verdicts import Measured
 from interp.harm import Counted
-from interp.places import Head, named_heads
+from interp.places import Head
+from interp.resolved_places import named_heads
 from interp.sequential import decide
 from interp.stats import bootstrap_mean
 from interp.wording import with_interval

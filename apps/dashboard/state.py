@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from interp.live import LiveText
-from interp.places import Place, PlaceKind, parse_place, parse_places, print_places, resolve_places
+from interp.places import Place, PlaceKind, parse_place, parse_places, print_places
+from interp.resolved_places import resolve_places
 from model.config import GPTConfig
 from model.errors import CutawayError, InputError, UnknownNameError, closest
 

@@ -78,9 +78,10 @@ from interp.path_patching import path_effects, path_effects_by
 from interp.path_results import PathEffects
 from interp.paths import FFNs, Input, Receiver, Scales, feeding_paths
 from interp.pattern_kinds import TriggerPattern
-from interp.places import Intervention, Place, PlaceKind, head, memory, parse_intervention, resolve_places
+from interp.places import Intervention, Place, PlaceKind, head, memory, parse_intervention, stating
 from interp.recordings import Means, Recording, record
 from interp.repaired import Component, Part
+from interp.resolved_places import resolve_places
 from interp.stats import Interval, bootstrap_mean, bootstrap_means
 from interp.stimuli import reordered, repeated_tokens
 from interp.supplies import Supplies
@@ -469,7 +470,11 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.intervention_kinds.print_stated": (Intervention, lambda given, _: print_stated(given, None)),
     "interp.intervention_kinds.require_amount": (Intervention, lambda given, _: require_amount(given, None)),
     "interp.places.memory": (Intervention, lambda given, _: repr(memory(0, 1, given))),
-    "interp.places.resolve_places": (Intervention, lambda given, _: repr(resolve_places("L0H3", gpt().config, given))),
+    "interp.places.stating": (Intervention, lambda given, _: repr(stating(head(0, 3), given))),
+    "interp.resolved_places.resolve_places": (
+        Intervention,
+        lambda given, _: repr(resolve_places("L0H3", gpt().config, given)),
+    ),
     "interp.token_effects.token_effects": (
         Intervention,
         lambda given, lab: token_effects(lab, lab.eval_tokens[:1, :8], "L1H2", intervention=given).ablated,
@@ -668,7 +673,8 @@ _OF_A_HEAD = (
     "interp.token_effects.token_effects",
 )
 _ALONE = (
-    *("interp.places.Place.intervention", "interp.places.head", "interp.places.memory", "interp.places.resolve_places"),
+    *("interp.places.Place.intervention", "interp.places.head", "interp.places.memory", "interp.places.stating"),
+    "interp.resolved_places.resolve_places",
     *("interp.intervention_kinds.parse_stated", "interp.intervention_kinds.require_amount"),
 )
 

@@ -10,20 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp import places
-from interp.places import (
-    Intervention,
-    Place,
-    PlaceKind,
-    head,
-    memory,
-    named_head,
-    named_heads,
-    parse_place,
-    parse_places,
-    print_places,
-    resolve_places,
-)
+from interp import places, resolved_places
+from interp.places import Intervention, Place, PlaceKind, head, memory, parse_place, parse_places, print_places
+from interp.resolved_places import named_head, named_heads, resolve_places
 from model.config import FFNKind, GPTConfig
 from model.errors import InputError, UnknownNameError
 
@@ -47,7 +36,7 @@ any_place = st.one_of(
 
 
 def test_the_examples_in_the_module_hold():
-    assert doctest.testmod(places).failed == 0
+    assert doctest.testmod(places).failed == doctest.testmod(resolved_places).failed == 0
 
 
 @given(any_place)
@@ -231,3 +220,9 @@ def test_heads_are_named_as_everywhere() -> None:
         named_head(CONFIG, "L0.attn")
     with pytest.raises(InputError, match=r"L1\.ffn is no head"):
         named_heads(CONFIG, "L1.ffn")
+
+
+def test_a_whole_sublayer_has_no_number_and_none_is_made_up() -> None:
+    assert (memory(1, 37).number, head(0, 0).number) == (37, 0)
+    with pytest.raises(InputError, match=r"L0\.ffn has no number; name one head or memory of it"):
+        _ = parse_place("L0.ffn").number
