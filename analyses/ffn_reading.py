@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from analyses.ffn_config import Config
@@ -69,8 +70,8 @@ class ReadText:
 
     tokens: np.ndarray
     """All of it; offsets count from its beginning."""
-    document_starts: np.ndarray
-    """Where each document that was read begins, in rising order."""
+    documents: Int[np.ndarray, "document 2"]
+    """Of each document that is read, in rising order: the offset of its first token, and the one behind its last."""
     windows: Windows
     """The stretches that were read."""
     random: RandomEvidence
@@ -79,11 +80,11 @@ class ReadText:
 
 def read_text(tokens: np.ndarray, spans: Sequence[tuple[int, int]], windows: Windows, config: Config) -> ReadText:
     """What all checkpoints share that are read over the same windows of documents given as (first, behind the last)."""
-    starts = np.sort(np.array([start for start, _ in spans], dtype=np.int64))
+    documents = np.array(sorted(spans), dtype=np.int64)
     random = random_evidence(
-        tokens, starts, windows, n_triggers=config.n_triggers, n_sets=config.n_random_sets, seed=config.seed
+        tokens, documents, windows, n_triggers=config.n_triggers, n_sets=config.n_random_sets, seed=config.seed
     )
-    return ReadText(tokens=tokens, document_starts=starts, windows=windows, random=random)
+    return ReadText(tokens=tokens, documents=documents, windows=windows, random=random)
 
 
 def read_memories(lab: Lab, streams: Sequence[CoefficientStream], text: ReadText, config: Config) -> Reading:
@@ -125,12 +126,12 @@ def _triggers(keys: Tensor, text: ReadText, config: Config, *, sign: int = 1) ->
     present = (ends >= 0) & (coefficients > 0)  # what never fires has no trigger
     offsets = torch.where(present, text.windows.start_of(ends), -1)
     lengths = torch.where(present, ends - offsets + 1, 0)
-    shown = slice(config.n_shown)
+    shown, starts = slice(config.n_shown), torch.from_numpy(text.documents[:, 0].copy())
     return Triggers(
         coefficient=torch.where(present, sign * coefficients, 0.0),
         offset=offsets,
         length=lengths.int(),
-        document=(torch.searchsorted(torch.from_numpy(text.document_starts), offsets, right=True) - 1).int(),
+        document=(torch.searchsorted(starts, offsets, right=True) - 1).int(),
         last_token=_at(text.tokens, ends, present),
         next_token=_at(text.tokens, ends + 1, present),
         context=tails(text.tokens, offsets[..., shown], lengths[..., shown], config.n_context),
@@ -162,7 +163,7 @@ def _activity(streams: Sequence[CoefficientStream]) -> Activity:
 
 def _evidence(triggers: Triggers, text: ReadText) -> TriggerEvidence:
     per_layer = [
-        trigger_evidence(text.tokens, text.document_starts, offset, length, text.random)
+        trigger_evidence(text.tokens, text.documents, offset, length, text.random)
         for offset, length in zip(triggers.offset, triggers.length, strict=True)
     ]
     return stacked(per_layer)

@@ -33,6 +33,10 @@ class PrefixSets:
     """Its tokens; 0 where there is no prefix."""
     document: Int[Tensor, "set prefix"]
     """Number of the document it lies in."""
+    document_start: Int[Tensor, "set prefix"]
+    """Corpus offset of that document's first token."""
+    document_stop: Int[Tensor, "set prefix"]
+    """Corpus offset behind its last token."""
     last: Int[Tensor, "set prefix token"]
     """Its last tokens, the very last one first; -1 beyond its beginning."""
     first: Int[Tensor, "set prefix token"]
@@ -61,19 +65,22 @@ class PrefixSets:
 
 def prefix_sets(
     tokens: Integer[np.ndarray, " corpus"],
-    document_starts: Int[np.ndarray, " document"],
+    documents: Int[np.ndarray, "document 2"],
     offset: Int[Tensor, "set prefix"],
     length: Int[Tensor, "set prefix"],
 ) -> PrefixSets:
-    """The prefixes that begin at the given offsets; `document_starts` are in rising order."""
-    starts = torch.from_numpy(np.asarray(document_starts, dtype=np.int64))
+    """The prefixes that begin at the given offsets; documents, in rising order, by first offset and the one behind."""
+    starts, stops = torch.from_numpy(np.asarray(documents, dtype=np.int64)).T.contiguous()
+    document = torch.searchsorted(starts, offset.contiguous(), right=True) - 1
     ahead = offset[..., None] + torch.arange(COMPARED)
     inside = torch.arange(COMPARED) < length[..., None]
     first = torch.from_numpy(np.asarray(tokens[ahead.clamp(0, len(tokens) - 1).numpy()], dtype=np.int32))
     return PrefixSets(
         offset=offset,
         length=length.long(),
-        document=torch.searchsorted(starts, offset.contiguous(), right=True) - 1,
+        document=document,
+        document_start=starts[document.clamp_min(0)],
+        document_stop=stops[document.clamp_min(0)],
         last=tails(tokens, offset, length, COMPARED).flip(-1),
         first=torch.where(inside, first, -1),
     )

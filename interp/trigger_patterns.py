@@ -141,13 +141,16 @@ class TriggerEvidence:
 
 def trigger_evidence(
     tokens: Integer[np.ndarray, " corpus"],
-    document_starts: Int[np.ndarray, " document"],
+    documents: Int[np.ndarray, "document 2"],
     offset: Int[Tensor, "memory trigger"],
     length: Int[Tensor, "memory trigger"],
     random: RandomEvidence,
 ) -> TriggerEvidence:
-    """What the triggers of one layer's memories share; strongest first, length 0 where there is none."""
-    sets = prefix_sets(tokens, document_starts, offset, length)
+    """What the triggers of one layer's memories share; strongest first, length 0 where there is none.
+
+    Documents are given in rising order, by the offset of the first token and the one behind the last.
+    """
+    sets = prefix_sets(tokens, documents, offset, length)
     ends, beginnings = shared_end(sets), shared_beginning(sets)
     found = _measured(sets, ends, beginnings, sets.present)
     distinct = sets.present & ~copies(sets, ends)
@@ -172,7 +175,7 @@ def stacked(per_layer: Sequence[TriggerEvidence]) -> TriggerEvidence:
 
 def random_evidence(
     tokens: Integer[np.ndarray, " corpus"],
-    document_starts: Int[np.ndarray, " document"],
+    documents: Int[np.ndarray, "document 2"],
     windows: Windows,
     *,
     n_triggers: int,
@@ -184,7 +187,7 @@ def random_evidence(
     drawn = np.stack([rng.choice(windows.n_prefixes, n_each, replace=False) for _ in range(n_sets)])
     ends = windows.nth_end(torch.from_numpy(drawn).flatten()).view(n_sets, n_each)
     offset = windows.start_of(ends)
-    sets = prefix_sets(tokens, document_starts, offset, ends - offset + 1)
+    sets = prefix_sets(tokens, documents, offset, ends - offset + 1)
     end, beginning = shared_end(sets), shared_beginning(sets)
     mean, highest = torch.full((2, len(MEASURES), n_triggers + 1), torch.nan)
     for size in range(1, n_each + 1):

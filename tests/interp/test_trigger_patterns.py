@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ Prefix = tuple[int, int]
 """Offset and length."""
 
 N_DOCUMENTS, SIZE, WINDOW = 24, 600, 100
-STARTS = np.arange(N_DOCUMENTS) * SIZE
+DOCUMENTS = np.arange(N_DOCUMENTS)[:, None] * SIZE + np.array([0, SIZE])
 
 
 def corpus(seed: int = 0) -> np.ndarray:
@@ -29,12 +30,12 @@ def corpus(seed: int = 0) -> np.ndarray:
 
 
 TOKENS = corpus()
-WINDOWS = cut_windows([(int(start), int(start) + SIZE) for start in STARTS], WINDOW)
+WINDOWS = cut_windows([(int(start), int(stop)) for start, stop in DOCUMENTS], WINDOW)
 
 
 @pytest.fixture(scope="module")
 def random() -> RandomEvidence:
-    return random_evidence(TOKENS, STARTS, WINDOWS, n_triggers=12, n_sets=200, seed=0)
+    return random_evidence(TOKENS, DOCUMENTS, WINDOWS, n_triggers=12, n_sets=200, seed=0)
 
 
 def prefixes_ending_at(ends: list[int]) -> list[Prefix]:
@@ -45,7 +46,7 @@ def prefixes_ending_at(ends: list[int]) -> list[Prefix]:
 def evidence(memories: list[list[Prefix]], random: RandomEvidence, tokens: np.ndarray = TOKENS) -> TriggerEvidence:
     widest = max(map(len, memories))
     rows = torch.tensor([[*memory, *[(-1, 0)] * (widest - len(memory))] for memory in memories])
-    return trigger_evidence(tokens, STARTS, rows[..., 0], rows[..., 1], random)
+    return trigger_evidence(tokens, DOCUMENTS, rows[..., 0], rows[..., 1], random)
 
 
 def kinds(memories: list[list[Prefix]], random: RandomEvidence, tokens: np.ndarray = TOKENS) -> list[TriggerPattern]:
@@ -154,6 +155,18 @@ def test_the_random_level_is_that_of_the_same_count_over_random_sets(random: Ran
     assert random.mean[:, 0].isnan().all()
 
 
+def test_random_sets_are_drawn_without_replacement() -> None:
+    """Where a set takes all prefixes there are, all sets are one, and no prefix stands in it twice."""
+    windows = cut_windows([(0, 9), (SIZE, SIZE + 5)], WINDOW)
+    found = random_evidence(TOKENS, DOCUMENTS, windows, n_triggers=20, n_sets=30, seed=0)
+    whole = prefixes_ending_at([*range(8), *range(SIZE, SIZE + 4)])
+    expected = [slow_measures(whole)[name] for name in MEASURES]
+    assert found.mean[:, 12].tolist() == pytest.approx(expected, abs=1e-6)
+    assert found.highest[:, 12].tolist() == pytest.approx(expected, abs=1e-6)
+    assert not torch.equal(found.mean[:, 6], found.highest[:, 6])
+    assert found.mean[:, 13:].isnan().all()
+
+
 def write_everywhere(word: list[int], documents: range, n_each: int = 1) -> tuple[np.ndarray, list[int]]:
     """The corpus with a word written into documents, and where its last tokens are."""
     tokens, ends = TOKENS.copy(), []
@@ -183,6 +196,17 @@ def test_a_word_that_ends_all_triggers_is_their_kind(
     found = evidence([memory], random, tokens)
     assert float(found.majority_suffix[0]) == len(word)
     assert float(found.n_documents[0]) == 12
+
+
+def test_a_pattern_must_be_commoner_than_in_every_random_set(random: RandomEvidence) -> None:
+    tokens, ends = write_everywhere([90], range(9))
+    memory = prefixes_ending_at([*ends, 9000, 9700, 10400])
+    share = evidence([memory], random, tokens).last_token_share[0]
+    for level, holds in [(share, False), (share.nextafter(torch.tensor(0.0)), True)]:
+        highest = random.highest.clone()
+        highest[MEASURES.index("last_token_share"), len(memory)] = level
+        found = evidence([memory], replace(random, highest=highest), tokens)
+        assert bool(found.holds[0, tuple(TriggerPattern).index(TriggerPattern.LAST_TOKEN)]) is holds
 
 
 def test_a_word_that_ends_half_of_the_triggers_is_no_kind_but_several_words_are_one(random: RandomEvidence) -> None:
