@@ -67,6 +67,14 @@ def test_the_estimated_rank_is_near_the_true_one(stream: CoefficientStream) -> N
     assert float((rank - (below + up_to) / 2).abs().max()) < 0.03
 
 
+def test_ranks_inside_one_bin_stand_evenly_about_its_middle() -> None:
+    """All coefficients of memory 2 are equal, so that nothing but the order of the sample tells its prefixes apart."""
+    few = updated_stream(empty_stream(4, 3, n_sampled=4, seed=1), coefficients(), ENDS)
+    rank, low, high = (each[2] for each in coefficient_ranks(few))
+    assert rank.tolist() == [1 / 8, 3 / 8, 5 / 8, 7 / 8]
+    assert (low.tolist(), high.tolist()) == ([0] * 4, [1] * 4)
+
+
 def test_each_tenth_is_shown_by_a_sampled_prefix_of_its_own(examples: MemoryExamples) -> None:
     normal = examples.decile_rank[0, 0]
     assert torch.equal((normal * 10).floor(), torch.arange(10.0))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from math import nan
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from interp.gate_signs import gate_signs
+from interp.gate_signs import GateSigns, gate_signs
 from interp.row_readings import read_ends
 from interp.trigger_deletions import Deletion, TriggerDeletions, trigger_deletions
 from model import GPT
@@ -178,3 +179,16 @@ def test_gate_signs_tell_which_factor_of_swiglu_is_negative() -> None:
     assert found.positive_gate.isnan().all()
     with pytest.raises(InputError, match="ffn=relu has no gate"):
         gate_signs(random_gpt(ffn="relu"), corpus, none, none, sampled, bos=None, n_triggers=1)
+
+
+def test_a_large_coefficient_comes_of_two_negative_factors_only_where_both_are_negative() -> None:
+    gate, linear = torch.tensor([[-1.0, -1.0, 1.0, 1.0, nan]]), torch.tensor([[-1.0, 1.0, -1.0, 1.0, nan]])
+    found = GateSigns(
+        memory=torch.arange(5)[None],
+        negative_gate=gate[..., None],
+        negative_linear=linear[..., None],
+        positive_gate=gate[..., None],
+        positive_linear=linear[..., None],
+    )
+    assert found.both_negative(0).tolist() == [True, False, False, False]
+    assert found.linear_is_negative(0).tolist() == [True, False, True, False]
