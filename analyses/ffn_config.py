@@ -27,7 +27,7 @@ class Config:
     """Draws the windows, the permutations and the controls."""
     split: Split = Split.TRAIN
     text: str = ""
-    """A text file to read in place of the run's own text; "" for that."""
+    """A text file, or a glob of several, to read in place of the run's own text; "" for that."""
     n_tokens: int = 131_072
     """Prefixes that are read, at least; the whole split where it holds fewer."""
     n_triggers: int = 25
