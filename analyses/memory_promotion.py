@@ -9,8 +9,9 @@ tokens are distinct (`interp.promotion`).
 
 Turning on any memory changes what is written. So the same is done with other memories of the same layers, with memories
 that usually write as much and are made to write exactly as much, and with random directions in place of these values;
-the change counts only where it ranks first among all of these. Turned off, the memories are held against others that
-are turned off. The same at step 0, with the memories that stand out there.
+the change counts only where it ranks first among all of these, and exceeds that at step 0, with the memories that stand
+out there. The rise with the strength is held against that of memories that write as much, at every strength. Turned
+off, the memories are held against others that are turned off.
 
 What it does not show: what the memories do by themselves, as they never fire all at once; nor that a reader would take
 the text for one about the concept. Only positive coefficients are tried.
@@ -80,7 +81,9 @@ def more_tables(result: Result) -> Mapping[str, pd.DataFrame]:
     sets = [
         {
             "control": control.kind.value, "set": number, "share_change": float(control.share_change[number]),
-            "mass_change": float(control.mass_change[number]), "loss_change": float(control.loss_change[number]),
+            "mass_change": float(control.mass_change[number]),
+            "first_step_change": float(control.first_change[number]), "loss_change": float(control.loss_change[number]),
+            "slope": float(control.slope[number]) if len(control.slope) else None,
         }
         for control in result.controls
         for number in range(len(control.share_change))

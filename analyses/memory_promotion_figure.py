@@ -11,9 +11,9 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from analyses.figures import CATEGORIES, INK, QUIET, caption, categorical
-from analyses.memory_promotion_findings import ON, promotes
+from analyses.figures import CATEGORIES, INK, QUIET, SEQUENTIAL, caption
 from analyses.memory_promotion_result import ControlKind, Result
+from analyses.memory_promotion_verdicts import ON, promoted
 from interp.wording import with_interval
 
 _SIDE, _MORE = 230, "nats per token more, as it is"
@@ -36,9 +36,14 @@ def _title(result: Result) -> str:
     n = len(result.memories)
     change = f"{100 * result.plain_share.mean:.0f}% to {100 * float(result.doses.share.mean[row]):.0f}%"
     which = f"{n} {'memory' if n == 1 else 'memories'} turned on"
-    says = {True: "more than with any control", False: "no more than what matters", None: "not shown to be more"}
+    judged = promoted(result)
+    says = {
+        True: "more than with any control",
+        False: "less than what matters",
+        None: "too few control sets to tell" if judged.lacks_sets else "not shown to be promotion",
+    }[judged.found]
     name = f"{result.concept[:1].upper()}{result.concept[1:]}"
-    return f"{name}, {which}: {change} of what is written, {says[promotes(result)]}"
+    return f"{name}, {which}: {change} of what is written, {says}"
 
 
 def _subtitle(result: Result) -> list[str]:
@@ -46,7 +51,10 @@ def _subtitle(result: Result) -> list[str]:
         n=result.n_prompts, unit="prompts", seed=result.config.seed, run=result.run, step=result.step,
         strength=f"{result.config.strength:g} x the largest coefficient of each",
     )  # fmt: skip
-    return [facts, "lines and bands are 95% bootstrap intervals over prompts; a tick beside them is one control set"]
+    drawn = (
+        "bars are 95% bootstrap intervals over prompts; dashed and grey: the model as it is; a tick is one control set"
+    )
+    return [facts, drawn]
 
 
 def dose_rows(result: Result) -> pd.DataFrame:
@@ -108,9 +116,7 @@ def _shares(result: Result) -> Any:
         ),
         base.mark_point(filled=True, size=50, color=CATEGORIES[0], opacity=1).encode(y=y, tooltip=tips),
     ]
-    return alt.layer(*layers).properties(
-        width=_SIDE, height=_SIDE, title=alt.TitleParams("How much", subtitle="dashed: as it is", fontSize=12)
-    )
+    return alt.layer(*layers).properties(width=_SIDE, height=_SIDE, title=alt.TitleParams("How much", fontSize=12))
 
 
 def _sets(result: Result) -> Any:
@@ -135,11 +141,27 @@ def _steps(result: Result) -> Any:
         .encode(
             x=alt.X("token:Q", title="new token", axis=alt.Axis(tickCount=6)),
             y=alt.Y("probability:Q", title="probability of the concept", axis=alt.Axis(format="%")),
-            color=alt.Color("strength:N", sort=names, scale=categorical(names), legend=alt.Legend(title=None)),
+            color=alt.Color("strength:N", sort=names, scale=_by_strength(names), legend=alt.Legend(title=None)),
             tooltip=["strength:N", "token:Q", alt.Tooltip("probability:Q", format=".1%")],
         )
     )
     return lines.properties(width=_SIDE, height=_SIDE, title=alt.TitleParams("When", fontSize=12))
+
+
+def _by_strength(names: list[str]) -> alt.Scale:
+    """Grey for the model as it is, then the stronger the darker; the palest shades are not seen on white."""
+    n = len(names) - 1
+    first, last = 2, len(SEQUENTIAL) - 1
+    shades = [_between(first + (last - first) * place / max(1, n - 1)) for place in range(n)]
+    return alt.Scale(domain=names, range=[QUIET, *shades])
+
+
+def _between(place: float) -> str:
+    """The colour at a place of the scale of magnitudes, which may lie between two of its steps."""
+    below = min(int(place), len(SEQUENTIAL) - 2)
+    one, other = (bytes.fromhex(SEQUENTIAL[step].removeprefix("#")) for step in (below, below + 1))
+    mixed = (round(a + (b - a) * (place - below)) for a, b in zip(one, other, strict=True))
+    return "#" + bytes(mixed).hex()
 
 
 def _price(result: Result) -> Any:

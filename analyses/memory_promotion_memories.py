@@ -81,10 +81,16 @@ def writing_as_much(
     """Memories set so that each writes as long a vector as the place it stands for; one without a value is at 0."""
     made = []
     for each, place in zip(memories, own, strict=True):
-        length = abs(place.amount or 0.0) * float(activity.value_norm[place.layer, place.index or 0])
+        length = abs(_coefficient(place)) * float(activity.value_norm[place.layer, place.number])
         norm = float(activity.value_norm[each])
         made.append(_set(*each, length / norm if norm > 0 else 0.0))
     return tuple(made)
+
+
+def _coefficient(place: Place) -> float:
+    if place.amount is None:
+        raise InputError(f"{place} is set to no number, so that nothing can write as much; write it as L1M37:set=2.5.")
+    return place.amount
 
 
 def _set(layer: int, index: int, coefficient: float) -> Place:

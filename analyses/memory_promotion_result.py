@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -41,7 +42,7 @@ class Config:
     temperature: float = 1.0
     """Of sampling; 0 takes the likeliest token."""
     n_sets: int = 20
-    """Sets of each control; 20 allow no p below 0.048."""
+    """Sets of each control; 20 allow no p below 0.048. 0 for no controls, and then nothing can be found."""
     floor: float = 0.02
     """The change of the share of tokens that matters."""
     loss_floor: float = 0.05
@@ -58,6 +59,12 @@ class Config:
         require(self, floor=at_least(0), loss_floor=at_least(0), alpha=between(0, 1))
         if len(set(self.strengths)) < len(self.strengths):
             raise ConfigError(f"strengths={','.join(map(str, self.strengths))} is not allowed; name each once.")
+        least = math.ceil(1 / self.alpha - 1 - 1e-9)
+        if 0 < self.n_sets < least:
+            raise ConfigError(
+                f"n_sets={self.n_sets} allows no p below {1 / (1 + self.n_sets):.2g}, so nothing could be told from "
+                f"controls at alpha={self.alpha:g}; give {least} or more, or 0 for no controls."
+            )
 
     @property
     def doses(self) -> tuple[float, ...]:
@@ -133,12 +140,19 @@ class Control:
     """What the sets are, or why there are none."""
     share_change: Float[Tensor, " set"]
     mass_change: Float[Tensor, " set"]
+    first_change: Float[Tensor, " set"]
+    """Change of the probability at the first new token."""
     loss_change: Float[Tensor, " set"]
+    slope: Float[Tensor, " curve"]
+    """Change of the share per unit of strength, of each set; none but for matched sets, which alone are tried at every
+    strength."""
     p: float | None
     """Share of sets that change the share of tokens as much (off: lower it as much), the memories counted among them;
     None without sets."""
-    p_mass: float | None
-    """The same by the probability of the concept over all steps."""
+    p_first: float | None
+    """The same by the probability at the first new token."""
+    p_slope: float | None
+    """The same by the slope; None where that was not measured."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", as_enum(ControlKind, self.kind, "kind"))
@@ -151,12 +165,22 @@ class Control:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """The same at step 0, with the memories that stand out for the concept there."""
+    """The same at step 0, with the memories that stand out for the concept there.
+
+    A lead is by how much the change at this step exceeds that at step 0, paired by prompt.
+    """
 
     share: float
     """Of the model as it is there."""
     share_change: Interval
-    mass_change: Interval
+    share_lead: Interval
+    first_change: Interval
+    first_lead: Interval
+    slope: Interval
+    slope_lead: Interval
+    off_change: Interval
+    """Of the share, with the memories turned off."""
+    off_lead: Interval
     standout: float
     """Mean standing out of the memories there."""
 

@@ -135,7 +135,7 @@ def _edited(gpt: GPT, places: Sequence[Place], directions: Mapping[int, Tensor] 
 @contextmanager
 def _values_replaced(gpt: GPT, places: Sequence[Place], directions: Mapping[int, Tensor]) -> Iterator[None]:
     """Other rows in W_out for the memories among `places`; the model's own are put back, however it ends."""
-    rows = {layer: [place.index or 0 for place in places if place.layer == layer] for layer in directions}
+    rows = {layer: [place.number for place in places if place.layer == layer] for layer in directions}
     tables = {
         layer: block.mlp.W_out for layer, block in enumerate(gpt.layers) if layer in rows and block.mlp is not None
     }

@@ -12,10 +12,11 @@ import torch
 
 from analyses.figures import themed
 from analyses.memory_promotion import Config, Result, figure, findings, more_tables, passages, run, table
-from analyses.memory_promotion_findings import promotes
-from analyses.memory_promotion_measuring import control_of, lengths
+from analyses.memory_promotion_controls import control_of
 from analyses.memory_promotion_memories import own_largest, writing_as_much
 from analyses.memory_promotion_result import ControlKind
+from analyses.memory_promotion_verdicts import missed, priced, promoted, promoted_at_once, rises_with_strength
+from analyses.memory_promotion_writing import lengths
 from analyses.records import decode, encode
 from interp.activity import activity_strata, memory_activity
 from interp.matched_places import in_order, matched_places
@@ -30,6 +31,9 @@ from tests.planted import PlantedMemory, memories_model
 from tests.planted_run import planted_lab
 
 QUICK: dict[str, Any] = {"n_memories": 1, "n_prompts": 12, "n_new_tokens": 6, "strengths": (2.0,)}
+
+EACH = ("share_change", "mass_change", "first_change", "loss_change", "slope")
+"""What a control has of each set."""
 
 
 @pytest.fixture(scope="module")
@@ -69,31 +73,37 @@ def test_the_controls_of_a_planted_memory_write_nothing_of_it_and_it_ranks_first
         control = result.control(kind)
         assert len(control.share_change) == 20
         assert float(control.share_change.max()) < 0.3
-        assert control.p == control.p_mass == control.smallest_p == 1 / 21
+        assert control.p == control.p_first == control.smallest_p == 1 / 21
     for kind in (ControlKind.RANDOM, ControlKind.MATCHED):
         assert result.control(kind).mass_change.abs().max() < 1e-6  # nothing else in this model writes
     assert result.control(ControlKind.DIRECTION).mass_change.abs().max() > 1e-4
+    slopes = {kind: result.control(kind) for kind in ControlKind}
+    assert slopes[ControlKind.MATCHED].p_slope == 1 / 21
+    assert slopes[ControlKind.MATCHED].slope.abs().max() < 1e-6, "what writes nothing writes no more at twice that"
+    assert all((each.p_slope is None) is (kind is not ControlKind.MATCHED) for kind, each in slopes.items())
 
 
 def test_what_is_found_is_said_with_its_controls_its_price_and_step_0(result: Result) -> None:
-    promoted, at_once, dose, price, off = findings(result)
-    assert [each.found for each in (promoted, at_once, dose)] == [True] * 3
+    first, at_once, dose, price, off = findings(result)
+    assert [each.found for each in (first, at_once, dose)] == [True] * 3
     assert price.found is True  # the loss is the same, as this model finds all tokens as likely; but it says h, h, h
     assert result.doses.loss_change[result.doses.at(1.0)].high < 0.05
     assert off.found is not True  # 1 in 361 bigrams: hardly missed
+    assert "and more than at step 0" in first.sentence
     for said in ('stands out most for "text:h" (L0M2) kept at 1 x', "more than with any control", "planted@8, n = 12",
-                 "other memories of the same layers change it by", "p = 0.048, the smallest that 20 sets allow",
+                 "other memories of the same layers change it by", "p <= 0.048, the smallest that 20 sets allow",
                  "random directions as long as the values", "At step 0 the memories that stand out there"):  # fmt: skip
-        assert said in promoted.sentence
+        assert said in first.sentence
+    assert "With memories that write exactly as much it changes by 0.0 points (median)" in dose.sentence
     assert "The stronger, the more of the concept: its share is" in dose.sentence
     assert "nats per token beside what it writes itself" in price.sentence
 
 
 def test_a_concept_that_no_memory_is_about_is_denied(lab: Lab) -> None:
-    other = run(lab, Config(concept="text:a", **QUICK | {"n_sets": 2}))
-    promoted = findings(other)[0]
-    assert promoted.found is False
-    assert "the concept is not promoted by 2 points or more" in promoted.sentence
+    other = run(lab, Config(concept="text:a", **QUICK | {"n_sets": 0}))
+    said = findings(other)[0]
+    assert said.found is False
+    assert "the concept is not promoted by 2 points or more" in said.sentence
     assert other.doses.share_change[other.doses.at(1.0)].mean < 0
 
 
@@ -102,12 +112,81 @@ def test_what_controls_do_as_well_is_not_called_promotion(result: Result) -> Non
     as_much = replace(control, p=3 / 21)
     others = tuple(as_much if each.kind is ControlKind.MATCHED else each for each in result.controls)
     found = replace(result, controls=others)
-    assert promotes(found) is None
+    assert promoted(found).found is None
     said = findings(found)[0].sentence
-    assert "not shown to be promoted by more than is done by memories that write exactly as much" in said
-    empty = dict.fromkeys(("share_change", "mass_change", "loss_change"), torch.zeros(0, dtype=torch.float64))
-    none = tuple(replace(each, p=None, p_mass=None, **empty) for each in result.controls)
-    assert promotes(replace(result, controls=none)) is None
+    assert "not shown to be promoted (memories that write exactly as much do as much): the concept's share" in said
+
+
+def with_control(result: Result, kind: ControlKind, **changes: Any) -> Result:
+    controls = (replace(each, **changes) if each.kind is kind else each for each in result.controls)
+    return replace(result, controls=tuple(controls))
+
+
+@pytest.mark.parametrize("kind", [ControlKind.RANDOM, ControlKind.MATCHED, ControlKind.DIRECTION])
+def test_the_first_token_has_to_beat_every_control_as_well(kind: ControlKind, result: Result) -> None:
+    assert promoted_at_once(result).found is True
+    assert promoted_at_once(with_control(result, kind, p_first=2 / 21)).found is None
+
+
+def test_a_dose_curve_has_to_reach_the_floor_and_beat_that_of_memories_that_write_as_much(result: Result) -> None:
+    assert rises_with_strength(result).found is True
+    low = replace(result, slope=replace(result.slope, low=0.019))
+    assert rises_with_strength(low) == replace(
+        rises_with_strength(low), found=None, why=("it may be less than 2 points",), lacks_sets=False
+    )
+    none = replace(result, slope=replace(result.slope, low=-0.01, high=0.019))
+    assert rises_with_strength(none).found is False
+    beaten = with_control(result, ControlKind.MATCHED, p_slope=2 / 21)
+    assert rises_with_strength(beaten).found is None
+    assert "is not shown (memories that write exactly as much do as much): its share" in findings(beaten)[2].sentence
+
+
+@pytest.mark.parametrize(
+    ("lead", "judge"),
+    [("share_lead", promoted), ("first_lead", promoted_at_once), ("slope_lead", rises_with_strength)],
+)
+def test_what_step_0_does_as_well_is_not_found(lead: str, judge: Any, result: Result) -> None:
+    assert result.start is not None
+    as_much = replace(getattr(result.start, lead), low=-0.01)
+    found = judge(replace(result, start=replace(result.start, **{lead: as_much})))
+    assert (found.found, found.why, found.lacks_sets) == (None, ("it is not surely more than at step 0",), False)
+    assert judge(replace(result, start=None)).found is True, "a run without step 0 rests on its controls"
+
+
+def test_nothing_is_affirmed_at_step_0_however_large_the_numbers(result: Result) -> None:
+    huge = replace(off_by_much(result), step=0, start=None)
+    for judge in (promoted, promoted_at_once, rises_with_strength, missed, priced):
+        assert judge(huge).found is None
+    assert [each.found for each in findings(huge)] == [None] * 5
+    assert all("this is step 0, where nothing is learned" in each.sentence for each in findings(huge))
+
+
+def test_an_untrained_model_affirms_nothing(tmp_path: Path) -> None:
+    """Values stand out for something by chance, and turned on they do promote it: that is no finding about learning."""
+    start = planted_lab(tmp_path / "untrained", make_gpt_with(d_vocab=20, n_ctx=48, d_ff=128), step=0, n_rows=96)
+    settings = QUICK | {"n_memories": 20, "strength": 60.0, "strengths": (20.0,), "n_sets": 0}
+    found = run(start, Config(concept="text:hi", **settings))
+    assert found.doses.share_change[found.doses.at(60.0)].low > 0.02, "the memories are strong enough to be seen"
+    assert True not in [each.found for each in findings(found)]
+
+
+def test_too_few_sets_are_said_to_be_too_few_and_not_that_the_controls_do_as_much(result: Result) -> None:
+    few = dict.fromkeys(EACH, torch.zeros(2, dtype=torch.float64))
+    found = with_control(result, ControlKind.MATCHED, p=1 / 3, p_first=1 / 3, p_slope=1 / 3, **few)
+    said = "(2 sets of memories that write exactly as much allow no p below 0.33, too few to tell at 0.05)"
+    for judge, finding in ((promoted, 0), (promoted_at_once, 1), (rises_with_strength, 2)):
+        assert judge(found).found is None
+        assert judge(found).lacks_sets
+        assert said in findings(found)[finding].sentence
+    assert themed(figure(found)).to_dict()["title"]["text"].endswith("of what is written, too few control sets to tell")
+    beaten = with_control(found, ControlKind.RANDOM, p=2 / 21)
+    assert not promoted(beaten).lacks_sets
+    assert themed(figure(beaten)).to_dict()["title"]["text"].endswith("not shown to be promotion")
+    empty = torch.zeros(0, dtype=torch.float64)
+    none = with_control(result, ControlKind.DIRECTION, p=None, p_first=None, **dict.fromkeys(EACH, empty))
+    assert promoted(none).why == (
+        "without sets of random directions as long as the values nothing can be told at 0.05",
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,21 +219,45 @@ def test_the_verdict_is_the_intervals(low: float, high: float, found: bool | Non
     row = result.doses.at(1.0)
     lows, highs, means = interval.low.clone(), interval.high.clone(), interval.mean.clone()
     lows[row], highs[row], means[row] = low, high, (low + high) / 2
-    assert promotes(changed(result, share_change=replace(interval, low=lows, high=highs, mean=means))) is found
+    moved = changed(result, share_change=replace(interval, low=lows, high=highs, mean=means))
+    assert promoted(moved).found is found
 
 
 def test_turned_off_is_found_missed_only_beyond_its_control(result: Result) -> None:
-    fall = result.doses.share_change
-    surely = replace(fall, low=fall.low - 0.2, high=fall.high - 0.2, mean=fall.mean - 0.2)
-    off = replace(result.control(ControlKind.OFF), p=0.01)
-    beside = tuple(off if each.kind is ControlKind.OFF else each for each in result.controls)
-    missed = replace(changed(result, share_change=surely), plain_share=_share(0.3), controls=beside)
-    assert findings(missed)[4].found is True
-    like_others = tuple(replace(each, p=0.4) for each in result.controls)
-    assert findings(replace(missed, controls=like_others))[4].found is None
+    gone = off_by_much(result)
+    assert findings(gone)[4].found is True
+    assert findings(with_control(gone, ControlKind.OFF, p=0.4))[4].found is None
+    assert "(memories that usually write as much, turned off do as much)" not in findings(gone)[4].sentence
+    hardly = replace(gone, plain_share=_share(0.03), doses=replace(gone.doses, share_change=at_off(gone, -0.03, -0.01)))
+    assert "is not shown (it may be less than half of it): its share" in findings(hardly)[4].sentence
+    assert gone.start is not None
+    as_at_zero = replace(gone.start, off_lead=replace(gone.start.off_lead, low=-0.2, high=0.01))
+    assert findings(replace(gone, start=as_at_zero))[4].found is None
     assert findings(result)[4].sentence.startswith(
         ("Turned off, these memories are not missed", "That these memories are missed when they are off is not shown")
     )
+
+
+def off_by_much(result: Result) -> Result:
+    """The result with shares that are 20 points lower, also when off, and are so at step 0 by nothing."""
+    fall, off = result.doses.share_change, result.doses.at(0.0)
+    lower = [end.clone() for end in (fall.low, fall.high, fall.mean)]
+    for end in lower:
+        end[off] -= 0.2
+    low, high, mean = lower
+    gone = changed(result, share_change=replace(fall, low=low, high=high, mean=mean))
+    gone = with_control(replace(gone, plain_share=_share(0.3)), ControlKind.OFF, p=0.01)
+    assert gone.start is not None
+    return replace(gone, start=replace(gone.start, off_lead=_share(-0.2)))
+
+
+def at_off(result: Result, low: float, high: float) -> Any:
+    """Changes of the share with another interval where the memories are off."""
+    found, off = result.doses.share_change, result.doses.at(0.0)
+    ends = [end.clone() for end in (found.low, found.high)]
+    for end, value in zip(ends, (low, high), strict=True):
+        end[off] = value
+    return replace(found, low=ends[0], high=ends[1])
 
 
 def _share(mean: float) -> Interval:
@@ -166,14 +269,16 @@ def test_control_sets_write_as_much_as_what_they_stand_for() -> None:
     tokens = torch.randint(0, 50, (8, 24), generator=torch.Generator().manual_seed(0))
     activity, chosen = memory_activity(gpt, tokens), [(0, 3), (1, 7), (0, 90)]
     strata, bare = activity_strata(activity), [memory(*each) for each in chosen]
-    own = own_largest([(p.layer, p.index or 0) for p in in_order(bare, gpt.config, strata)], activity, 1.5)
+    own = own_largest([(p.layer, p.number) for p in in_order(bare, gpt.config, strata)], activity, 1.5)
     norms = gpt.W_out.norm(dim=-1)
     for places in matched_places(bare, gpt.config, limit=5, seed=0, strata=strata).sets:
-        numbers = [(place.layer, place.index or 0) for place in places]
+        numbers = [(place.layer, place.number) for place in places]
         for place, mine in zip(writing_as_much(numbers, own, activity), own, strict=True):
             assert (place.layer, place.stated[:4]) == (mine.layer, "set=")
-            written = [abs(each.amount or 0) * float(norms[each.layer, each.index or 0]) for each in (place, mine)]
+            written = [abs(float(each.stated[4:])) * float(norms[each.layer, each.number]) for each in (place, mine)]
             assert written[0] == pytest.approx(written[1], rel=1e-5)
+    with pytest.raises(InputError, match="L0M3 is set to no number, so that nothing can write as much"):
+        writing_as_much([(0, 1)], [memory(0, 3)], activity)
     assert [place.amount for place in own_largest(chosen, activity, 2.0)] == [
         pytest.approx(2 * float(activity.largest[each])) for each in chosen
     ]
@@ -212,9 +317,9 @@ def test_step_0_has_nothing_beside_it(lab: Lab) -> None:
 
 def test_progress_counts_every_run(lab: Lab) -> None:
     told: list[tuple[int, int]] = []
-    config = Config(concept="text:h", **QUICK | {"n_sets": 1, "n_prompts": 2})
+    config = Config(concept="text:h", **QUICK | {"n_sets": 1, "alpha": 0.5, "n_prompts": 2})
     run(lab, config, progress=lambda done, total, what: told.append((done, total)))
-    assert told == [(done, 10) for done in range(1, 11)]
+    assert told == [(done, 13) for done in range(1, 14)]
 
 
 @pytest.mark.parametrize(
@@ -224,6 +329,8 @@ def test_progress_counts_every_run(lab: Lab) -> None:
         ({"strength": 0.0}, "strength=0.0 is not allowed; give a number above 0"),
         ({"strengths": (2.0, 2.0)}, "strengths=2.0,2.0 is not allowed; name each once"),
         ({"temperature": -1.0}, "temperature=-1.0 is not allowed"),
+        ({"n_sets": 18}, "n_sets=18 allows no p below 0.053, so nothing could be .* alpha=0.05; give 19 or more, or 0"),
+        ({"n_sets": 2, "alpha": 0.1}, "n_sets=2 allows no p below 0.33, .* alpha=0.1; give 9 or more, or 0"),
     ],
 )
 def test_what_no_config_may_hold_is_said(given: dict[str, Any], sentence: str) -> None:
@@ -254,17 +361,22 @@ def test_models_without_memories_that_fire_are_refused(tmp_path: Path) -> None:
         run(planted_lab(tmp_path / "silent", silent), Config(concept="text:h"))
 
 
-@pytest.mark.parametrize(("kind", "p", "p_mass"), [("random", 2 / 4, 3 / 4), ("off", 3 / 4, 2 / 4)])
-def test_a_rank_counts_rises_and_falls_where_memories_are_off(kind: str, p: float, p_mass: float) -> None:
+def test_as_many_sets_as_a_level_takes_are_enough() -> None:
+    assert [Config(n_sets=n, alpha=alpha).n_sets for n, alpha in ((19, 0.05), (9, 0.1), (0, 0.05))] == [19, 9, 0]
+
+
+@pytest.mark.parametrize(("kind", "p", "p_first"), [("random", 2 / 4, 3 / 4), ("off", 3 / 4, 2 / 4)])
+def test_a_rank_counts_rises_and_falls_where_memories_are_off(kind: str, p: float, p_first: float) -> None:
     """Shares change by 0.2 beside 0.3, 0.1 and 0.0; probabilities by 0 beside 0.1, 0.1 and -0.1."""
 
     def wrote(share: float, mass: float) -> Written:
         each = torch.full((2,), share, dtype=torch.float64)
-        steps = torch.full((2, 3), mass, dtype=torch.float64)
+        steps = torch.tensor([[mass, 9 - 20 * mass, 0.0]] * 2, dtype=torch.float64)  # later steps rank otherwise
         return Written(text=torch.zeros(2, 1, 3, dtype=torch.int64), share=each, mass=steps, loss=each, distinct=each)
 
     plain, own = wrote(0.4, 0.5), wrote(0.6, 0.5)
     found = [wrote(0.7, 0.6), wrote(0.5, 0.6), wrote(0.4, 0.4)]
-    control = control_of(ControlKind(kind), "", found, plain, own)
+    control = control_of(kind, "", found, plain, own)
     assert control.share_change.tolist() == pytest.approx([0.3, 0.1, 0.0])
-    assert (control.p, control.p_mass, control.smallest_p) == (p, p_mass, 1 / 4)
+    assert control.first_change.tolist() == pytest.approx([0.1, 0.1, -0.1])
+    assert (control.p, control.p_first, control.smallest_p) == (p, p_first, 1 / 4)

@@ -25,7 +25,7 @@ QUICK = {
     "self-repair": ("n_sequences=2", "n_paired=2"),
     "ffn-memories": ("n_tokens=1024", "n_permutations=20", "n_random_sets=20", "n_deleted=2", "n_sampled=32"),
     "ffn-composition": ("n_prefixes=64",),
-    "memory-promotion": ("n_memories=2", "n_prompts=2", "n_sets=2", "n_new_tokens=2", "strengths=2.0"),
+    "memory-promotion": ("n_memories=2", "n_prompts=2", "n_sets=2", "alpha=0.4", "n_new_tokens=2", "strengths=2.0"),
     "gradient-flow": ("initialization=false", "n_sequences=4", "n_groups=2"),
     "probes": ("tasks=previous-token", "sites=resid_post", "n_train=100", "n_validation=30", "n_test=50"),
 }

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.whole
 ATTENDED = ("n_sequences=2", "n_text=2", "n_resamples=100", "n_tokens=1024", "max_ablated=2")
 PROBED = ("tasks=previous-token", "sites=resid_post", "n_train=100", "n_validation=30", "n_test=50")
 WEIGHED = ("n_sequences=2", "n_reference=8", "n_random=2", "n_controls=2", "fitting.n_steps=1")
-TURNED_ON = ("n_memories=2", "n_prompts=2", "n_sets=2", "n_new_tokens=2", "strengths=2.0")
+TURNED_ON = ("n_memories=2", "n_prompts=2", "n_sets=2", "alpha=0.4", "n_new_tokens=2", "strengths=2.0")
 
 QUESTIONS = (
     Question(study="attention-patterns", settings=ATTENDED, also_untrained=True),

@@ -45,6 +45,7 @@ from analyses.ffn_composition_result import Config as CompositionConfig
 from analyses.ffn_config import Config as FFNConfig
 from analyses.ffn_config import Split
 from analyses.head_importance_result import Ratio
+from analyses.memory_promotion_controls import control_of
 from analyses.memory_search import MemoryState, Query
 from analyses.views.embed import embed, page
 from analyses.views.sources import View, sources
@@ -79,6 +80,7 @@ from interp.path_results import PathEffects
 from interp.paths import FFNs, Input, Receiver, Scales, feeding_paths
 from interp.pattern_kinds import TriggerPattern
 from interp.places import Intervention, Place, PlaceKind, head, memory, parse_intervention, stating
+from interp.promotion import Written
 from interp.recordings import Means, Recording, record
 from interp.repaired import Component, Part
 from interp.resolved_places import resolve_places
@@ -272,8 +274,14 @@ def supplies() -> Supplies:
 
 def promoting(kind: Any) -> promotion_result.Control:
     none = torch.zeros(0, dtype=torch.float64)
-    changes = dict.fromkeys(("share_change", "mass_change", "loss_change"), none)
-    return promotion_result.Control(kind=kind, note="", p=None, p_mass=None, **changes)
+    changes = dict.fromkeys(("share_change", "mass_change", "first_change", "loss_change", "slope"), none)
+    return promotion_result.Control(kind=kind, note="", p=None, p_first=None, p_slope=None, **changes)
+
+
+def wrote(share: float) -> Written:
+    each = torch.full((2,), share, dtype=torch.float64)
+    text = torch.zeros(2, 1, 3, dtype=torch.int64)
+    return Written(text=text, share=each, mass=each[:, None].expand(2, 3), loss=each, distinct=each)
 
 
 def promotions() -> Any:
@@ -634,6 +642,10 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.trigger_deletions.TriggerDeletions.of": (Deletion, lambda given, _: cut().of(given)),
     "analyses.memory_search.Query.pattern": (TriggerPattern, lambda given, _: repr(Query(pattern=given))),
     "analyses.memory_search.Query.state": (MemoryState, lambda given, _: repr(Query(state=given))),
+    "analyses.memory_promotion_controls.control_of": (
+        promotion_result.ControlKind,
+        lambda given, _: repr(control_of(given, "", [wrote(0.1)], wrote(0.5), wrote(0.6))),
+    ),
     "analyses.memory_promotion_result.Control.kind": (
         promotion_result.ControlKind,
         lambda given, _: repr(promoting(given).kind),

@@ -109,3 +109,12 @@ def test_prompts_in_parts_are_prompts_all_the_same(monkeypatch: pytest.MonkeyPat
     assert torch.equal(whole.text, parts.text)
     torch.testing.assert_close(whole.mass, parts.mass)
     torch.testing.assert_close(whole.loss, parts.loss)
+
+
+def test_parts_are_drawn_with_other_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same prompt in two parts is continued in two ways, as it is within one."""
+    gpt, prompts = make_gpt_with(d_vocab=20), PROMPTS[:1].expand(4, -1)
+    once = Sampling(n_new_tokens=8, n_generations=1, temperature=1000.0, seed=3)  # anything may come
+    monkeypatch.setattr("interp.promotion._LOGITS", 20 * 13 * 2)
+    texts = {tuple(row.tolist()) for row in written(gpt, prompts, member(3), once).text[:, 0]}
+    assert len(texts) == 4

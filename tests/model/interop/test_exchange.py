@@ -397,7 +397,7 @@ TINY_STUDIES = {
         *("n_random_sets=20", "n_deleted=2", "n_sampled=32"),
     ],
     "ffn-composition": ["n_prefixes=200"],
-    "memory-promotion": ["n_memories=2", "n_prompts=4", "n_sets=2", "n_new_tokens=4", "strengths=2.0"],
+    "memory-promotion": ["n_memories=2", "n_prompts=4", "n_sets=2", "alpha=0.4", "n_new_tokens=4", "strengths=2.0"],
     "gradient-flow": ["initialization=false", "n_sequences=8", "n_groups=4"],
     "probes": ["tasks=previous-token", "sites=resid_post", "n_train=200", "n_validation=60", "n_test=100"],
 }
