@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rich.console import RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -21,18 +22,25 @@ from rich.text import Text
 from apps.console import stderr
 
 
+class _Bars(Progress):
+    """Each bar, and below it what is new: beside it a terminal of 80 columns has no room for a sentence."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        for task in self.tasks:
+            yield self.make_tasks_table([task])
+            if task.fields["news"]:
+                yield Text(f"  {task.fields['news']}", style="dim", no_wrap=True, overflow="ellipsis")
+
+
 def _columns() -> Progress:
-    """Numbers keep their place; what is new gives way where the terminal is narrow."""
-    return Progress(
+    """Numbers keep their place; the bar takes what is left of the line."""
+    return _Bars(
         TextColumn("{task.description}", style="bold", markup=False, table_column=Column(no_wrap=True, min_width=18)),
-        BarColumn(bar_width=16),
+        BarColumn(bar_width=None),
         MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=9, justify="right")),
         TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
         TextColumn("left", table_column=Column(no_wrap=True, min_width=4)),
         TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=7)),
-        TextColumn(
-            "{task.fields[news]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)
-        ),
         console=stderr(),
         expand=True,
     )
@@ -45,6 +53,7 @@ class Bar:
         self._bar = bar
         self._title = title
         self._task: TaskID | None = None
+        self._total: int | None = None
 
     def on_step(self, step: int, steps: int, row: Mapping[str, Any] | None = None) -> None:
         """`row` is a row of metrics.jsonl where one was written at this step."""
@@ -52,7 +61,16 @@ class Bar:
 
     def on_progress(self, done: int, total: int, text: str = "") -> None:
         """What studies and ablations call."""
+        self._total = total
         self._show(done, total, text)
+
+    def finish(self) -> None:
+        """A study came to its end: what it does after its last step is told by nobody, and no step is open now.
+
+        Training says itself how far it came, which may be short of what was asked.
+        """
+        if self._total is not None:
+            self._show(self._total, self._total, "")
 
     def message(self, text: str) -> None:
         """A line above the bar."""
@@ -79,7 +97,10 @@ def bars(titles: Sequence[str]) -> Iterator[list[Bar]]:
     """Bars for pieces of work that go on at once, one below the other; each appears when its work begins."""
     shown = _columns()
     try:
-        yield [Bar(shown, title) for title in titles]
+        made = [Bar(shown, title) for title in titles]
+        yield made
+        for each in made:
+            each.finish()
     finally:
         shown.stop()
 
