@@ -13,6 +13,7 @@ from bench.memory_found import (
     Found,
     Side,
     active,
+    chance_ratio,
     decided,
     falls_more,
     ffn_alone,
@@ -25,7 +26,7 @@ from bench.memory_found import (
     undone,
     zero_agreement,
 )
-from bench.memory_measures import Measurement, third_ratio
+from bench.memory_measures import Measurement
 from interp.ffn_composed import Counted
 
 
@@ -89,10 +90,6 @@ class Row:
         return f"{told}, bar within the interval"
 
 
-def _chance_ratio(found: Found) -> float:
-    return third_ratio([layer.agreement.chance for layer in found.trained.summary.layers])
-
-
 def _surer(found: Found, side: Side) -> Measurement:
     told = trend(found)
     return Measurement(value=told.rho, n=told.n, unit="memories", p=told.p)
@@ -110,7 +107,7 @@ TARGETS: tuple[Target, ...] = (
         bar=">= 3",
         measure=third_ratio_of,
         clears=lambda value: value >= 3,
-        chance=_chance_ratio,
+        chance=chance_ratio,
     ),
     Target(
         name="T16",

@@ -117,10 +117,15 @@ def third_ratio_of(found: Found, side: Side) -> Measurement:
     """Agreement of the last third of the layers over the first; with an interval for the trained ones alone."""
     if side.summary is found.memories.reading.summary:
         return last_over_first_third(agrees(found))
-    found_there = [layer.agreement for layer in side.summary.layers]
-    shares = tuple(each.share for each in found_there)
-    n = sum(each.n for each in found_there)
-    return Measurement(value=third_ratio(shares), n=n, unit="memories", layers=shares)
+    agreements = [layer.agreement for layer in side.summary.layers]
+    shares, counts = tuple(each.share for each in agreements), [each.n for each in agreements]
+    return Measurement(value=third_ratio(shares, counts), n=sum(counts), unit="memories", layers=shares)
+
+
+def chance_ratio(found: Found) -> float:
+    """The same ratio of the agreement of dealt next tokens."""
+    agreements = [layer.agreement for layer in found.trained.summary.layers]
+    return third_ratio([each.chance for each in agreements], [each.n for each in agreements])
 
 
 def last_lift(side: Side) -> Measurement:
