@@ -129,6 +129,20 @@ def test_limbs_add_up_to_the_exact_sum_in_any_order(numbers: list[float], scale:
     assert float(value_of(forward)) == pytest.approx(exact, rel=2**-51, abs=len(parts) * 2**-48)
 
 
+def test_what_is_left_when_limbs_cancel_is_exact() -> None:
+    assert float(value_of(torch.tensor([-(2**21), 2**61 + 1, 0]))) == 2**-8
+    assert float(value_of(torch.tensor([0, -(2**21), 2**61 + 1]))) == 2**-48
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_number_that_no_limb_holds_is_refused(sign: int) -> None:
+    limit = torch.tensor(2.0**94, dtype=torch.float64)
+    largest = sign * limit.nextafter(torch.zeros_like(limit))
+    assert torch.equal(value_of(limbs(largest)), largest)
+    with pytest.raises(InputError, match="cannot be summed exactly"):
+        limbs(sign * limit)
+
+
 def test_sums_hold_coefficients_as_large_as_they_come_and_refuse_what_they_cannot_hold() -> None:
     largest, n = 4e9, 4096
     stream = empty_stream(1, 1, n_sampled=2)
