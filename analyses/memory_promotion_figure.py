@@ -105,7 +105,9 @@ def _names(result: Result) -> list[str]:
 def _shares(result: Result) -> Any:
     rows = dose_rows(result)
     base = alt.Chart(rows).encode(x=alt.X("strength:Q", title="strength", axis=alt.Axis(tickCount=5)))
-    y = alt.Y("share:Q", title="share of generated tokens", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
+    axis = alt.Axis(format="%", values=[0, 0.2, 0.4, 0.6, 0.8, 1])
+    scale = alt.Scale(domain=[0, 1.03])  # room for the point at the top, so that all panels' titles stand at one height
+    y = alt.Y("share:Q", title="share of generated tokens", scale=scale, axis=axis)
     tips = ["strength:Q", alt.Tooltip("share with interval:N", title="share")]
     plain = alt.Chart(pd.DataFrame({"share": [result.plain_share.mean]}))
     layers = [
@@ -140,7 +142,7 @@ def _steps(result: Result) -> Any:
         .mark_line(point=alt.OverlayMarkDef(size=14))
         .encode(
             x=alt.X("token:Q", title="new token", axis=alt.Axis(tickCount=6)),
-            y=alt.Y("probability:Q", title="probability of the concept", axis=alt.Axis(format="%")),
+            y=alt.Y("probability:Q", title="probability of the concept", axis=alt.Axis(format="%", labelFlush=True)),
             color=alt.Color("strength:N", sort=names, scale=_by_strength(names), legend=alt.Legend(title=None)),
             tooltip=["strength:N", "token:Q", alt.Tooltip("probability:Q", format=".1%")],
         )

@@ -108,7 +108,9 @@ def _judged(
     lacking = [kind for kind in ranks if _lacks_sets(result, result.control(kind))]
     beaten_by = [kind for kind, p in ranks.items() if kind not in lacking and not (p and p <= result.config.alpha)]
     if beaten_by:
-        why.append(" and ".join(NAMES[kind].removesuffix(",") for kind in beaten_by) + " do as much")
+        why.append(
+            "some sets of " + " and of ".join(NAMES[kind].removesuffix(",") for kind in beaten_by) + " do as much"
+        )
     lacks_sets = bool(lacking) and not why
     why += [f"{_few(result.control(kind))} at {result.config.alpha:g}" for kind in lacking]
     return Judged(found=None if why else True, why=tuple(why), lacks_sets=lacks_sets)

@@ -114,7 +114,10 @@ def test_what_controls_do_as_well_is_not_called_promotion(result: Result) -> Non
     found = replace(result, controls=others)
     assert promoted(found).found is None
     said = findings(found)[0].sentence
-    assert "not shown to be promoted (memories that write exactly as much do as much): the concept's share" in said
+    assert (
+        "not shown to be promoted (some sets of memories that write exactly as much do as much): the concept's share"
+        in said
+    )
 
 
 def with_control(result: Result, kind: ControlKind, **changes: Any) -> Result:
@@ -138,7 +141,10 @@ def test_a_dose_curve_has_to_reach_the_floor_and_beat_that_of_memories_that_writ
     assert rises_with_strength(none).found is False
     beaten = with_control(result, ControlKind.MATCHED, p_slope=2 / 21)
     assert rises_with_strength(beaten).found is None
-    assert "is not shown (memories that write exactly as much do as much): its share" in findings(beaten)[2].sentence
+    assert (
+        "is not shown (some sets of memories that write exactly as much do as much): its share"
+        in findings(beaten)[2].sentence
+    )
 
 
 @pytest.mark.parametrize(
@@ -227,7 +233,7 @@ def test_turned_off_is_found_missed_only_beyond_its_control(result: Result) -> N
     gone = off_by_much(result)
     assert findings(gone)[4].found is True
     assert findings(with_control(gone, ControlKind.OFF, p=0.4))[4].found is None
-    assert "(memories that usually write as much, turned off do as much)" not in findings(gone)[4].sentence
+    assert "turned off do as much" not in findings(gone)[4].sentence
     hardly = replace(gone, plain_share=_share(0.03), doses=replace(gone.doses, share_change=at_off(gone, -0.03, -0.01)))
     assert "is not shown (it may be less than half of it): its share" in findings(hardly)[4].sentence
     assert gone.start is not None
@@ -380,3 +386,12 @@ def test_a_rank_counts_rises_and_falls_where_memories_are_off(kind: str, p: floa
     assert control.share_change.tolist() == pytest.approx([0.3, 0.1, 0.0])
     assert control.first_change.tolist() == pytest.approx([0.1, 0.1, -0.1])
     assert (control.p, control.p_first, control.smallest_p) == (p, p_first, 1 / 4)
+
+
+def test_strengths_are_drawn_in_order_the_stronger_the_darker_and_the_model_as_it_is_in_grey(result: Result) -> None:
+    _, steps, _ = themed(figure(result)).to_dict()["hconcat"]
+    scale = steps["encoding"]["color"]["scale"]
+    assert scale["domain"] == ["as it is", "0 x", "1 x", "2 x"]
+    plain, *shades = ([int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in scale["range"])
+    assert max(plain) - min(plain) < 20, "grey"
+    assert [sum(each) for each in shades] == sorted((sum(each) for each in shades), reverse=True)
