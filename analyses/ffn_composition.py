@@ -26,14 +26,15 @@ from analyses.checkpoints import first_checkpoint, first_checkpoint_file
 from analyses.corpus_text import StudyText, study_text, text_paths
 from analyses.ffn_composition_figure import draw
 from analyses.ffn_composition_findings import sentences
-from analyses.ffn_composition_measuring import Sample, measure
+from analyses.ffn_composition_measuring import Sample, measure, since
 from analyses.ffn_composition_result import Config, Measured, Result
-from analyses.ffn_composition_summing import Units, common_tokens
+from analyses.ffn_composition_summing import Taken, Units, common_tokens
 from analyses.ffn_composition_tables import layer_rows, share_rows
 from analyses.registry import Finding, Progress
 from interp.ffn_parts import decoder_of, require_composition
 from interp.prefix_draws import DrawnPrefixes, drawn_prefixes
 from interp.prefixes import cut_windows
+from interp.ratio_tests import FEWEST
 from model.errors import InputError
 from model.lab import TOKENIZER, Lab
 
@@ -52,13 +53,15 @@ def run(subject: Lab, config: Config, *, progress: Progress | None = None) -> Re
     sample, unit = _sample(subject, config, text)
     first = first_checkpoint(subject) if config.step_zero else None
 
-    def measured(lab: Lab, part: int) -> Measured:
+    def measured(lab: Lab, part: int) -> tuple[Measured, Taken]:
         def counted(done: int, total: int) -> None:
             if progress is not None:
                 progress(part * total + done, (1 if first is None else 2) * total, f"prefixes at step {lab.step}")
 
         return measure(lab, config, sample, counted)
 
+    now, taken = measured(subject, 0)
+    start, taken_before = (None, None) if first is None else measured(first, 1)
     return Result(
         config=config,
         run=subject.name,
@@ -74,8 +77,9 @@ def run(subject: Lab, config: Config, *, progress: Progress | None = None) -> Re
         unit=unit,
         n_units=sample.units.n,
         linear=decoder_of(subject.gpt).bias is None,
-        now=measured(subject, 0),
-        at_step_zero=None if first is None else measured(first, 1),
+        now=now,
+        at_step_zero=start,
+        since_start=None if taken_before is None else since(subject, config, sample, taken, taken_before),
     )
 
 
@@ -130,10 +134,6 @@ def _units(drawn: DrawnPrefixes, documents: np.ndarray) -> tuple[str, np.ndarray
     """Documents, where there are enough of them to resample, else windows."""
     of_document = np.searchsorted(documents, drawn.ends, side="right")
     return ("documents", of_document) if len(np.unique(of_document)) >= FEWEST else ("windows", drawn.window)
-
-
-FEWEST = 12
-"""Documents with a prefix, below which windows are resampled: fewer allow no p that survives Holm over many layers."""
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ Claims are about every layer (`analyses.ffn_composition_wording`), and each numb
 from __future__ import annotations
 
 from analyses.ffn_composition_measuring import HALF
-from analyses.ffn_composition_result import Result
+from analyses.ffn_composition_result import Measured, Result
 from analyses.ffn_composition_stream_findings import (
     composed_finding,
     ffn_finding,
@@ -15,8 +15,18 @@ from analyses.ffn_composition_stream_findings import (
     undone_finding,
 )
 from analyses.ffn_composition_update_findings import carried_finding, promoted_finding
-from analyses.ffn_composition_wording import at_start, each_layer, percent, resting_on, share_of, sides, verdict_of
+from analyses.ffn_composition_wording import (
+    Beyond,
+    at_start,
+    each_layer,
+    resting_on,
+    sides,
+    since_start,
+    verdict_of,
+    what_is_missing,
+)
 from analyses.registry import Finding
+from analyses.wording import named_layers, percent, share_of
 from interp.ffn_composed import Counted
 
 _PLACE = {counted: place for place, counted in enumerate(Counted)}
@@ -31,12 +41,14 @@ def sentences(result: Result) -> list[Finding]:
 
 
 def active_finding(result: Result) -> Finding:
-    """Whether fewer than half of a layer's memories are active at a prefix."""
+    """Whether fewer than half of a layer's memories are active at a prefix, and fewer than before training."""
     now = result.now
     above, below = sides(now.active.mean, HALF, now.p_active, result.config.alpha)
+    since = None if result.since_start is None else result.since_start.p_active
     found, opening = verdict_of(
         result,
         (below, above),
+        since_start(result, "fewer than at step 0", lambda each: -each.active.mean, since),
         holds="fewer than half of the memories are active (m > 0)",
         fails="more than half of the memories are active (m > 0)",
     )
@@ -60,49 +72,69 @@ def active_finding(result: Result) -> Finding:
 
 
 def zero_finding(result: Result) -> Finding:
-    """Whether most predictions of a layer are those of none of its active memories."""
+    """Whether most predictions of a layer are those of none of its active memories, more than with values dealt."""
     now, place = result.now, _PLACE[Counted.ACTIVE]
     zero = now.zero_agreement.mean
     above, below = sides(zero[place], HALF, now.p_zero, result.config.alpha)
+    dealt = now.zero_agreement_dealt.mean[place]
+    more, fewer = sides(zero[place] - dealt, 0.0, now.p_zero_dealt, result.config.alpha)
     found, opening = verdict_of(
         result,
         (above, below),
+        Beyond("more than with values dealt", more),
         holds="most predictions are those of no active memory",
         fails="most predictions are those of an active memory, too",
     )
 
     def of(layer: int) -> str:
         every, signed = (percent(zero[_PLACE[kind], layer]) for kind in (Counted.ALL, Counted.SIGNED))
-        dealt = percent(now.zero_agreement_dealt.mean[place, layer])
         start = at_start(result, lambda start: start.zero_agreement.mean[place, layer])
         return (
             f"layer {layer} {share_of(now.zero_agreement[place, layer])} (of no memory at all {every}, of none by the "
-            f"sign of its coefficient {signed}; with values dealt {dealt}{start})"
+            f"sign of its coefficient {signed}; with values dealt {percent(dealt[layer])}{start})"
         )
 
     what = "the layer's top token is no active memory's top token"
     each = each_layer(result, of, zero[place])
-    return Finding(sentence=f"{opening} ({what}): {each} ({resting_on(result)}).", found=found)
+    agreeing = f"; some agree more often than with values dealt in {named_layers(fewer)}" if fewer else ""
+    return Finding(sentence=f"{opening} ({what}): {each}{agreeing} ({resting_on(result)}).", found=found)
 
 
 def targets_finding(result: Result) -> Finding:
-    """Whether the tokens that memories agree with are the common ones."""
+    """Whether the tokens that memories agree with are the common ones, more than before training."""
     found = result.now.targets
     if found.common is None or found.short is None:
         said = "About which tokens memories agree with their layer is not asked: no active one agrees anywhere"
         return Finding(sentence=f"{said} ({resting_on(result)}).", found=None)
     (own, every), (short, any_length) = found.common, found.short
-    verdict = True if own.low > every.high else False if own.high <= every.low else None
+    sure = found.p_common < result.config.alpha
+    verdict = own.mean > every.mean if sure else None
+    but = what_is_missing(result, _more_common_since_start(result)) if verdict else ""
     claim = "emories agree with their layer about common tokens more than about others"
     opening = {
-        True: f"M{claim}",
+        True: f"M{claim}{but}",
         False: "Memories agree with their layer about common tokens less than about others",
         None: f"That m{claim} is not shown",
     }[verdict]
+    start = None if result.at_step_zero is None else result.at_step_zero.targets.common
+    before = "" if start is None else f" (at step 0 {percent(start[0].mean)} and {percent(start[1].mean)})"
     sentence = (
         f"{opening}: the {found.n_common} tokens that make up half of the text are {share_of(own)} of the tokens that "
-        f"an active memory agrees with, and {share_of(every)} of all that layers say; {share_of(short)} and "
+        f"an active memory agrees with, and {share_of(every)} of all that layers say{before}; {share_of(short)} and "
         f"{share_of(any_length)} are at prefixes of fewer than five tokens ({found.n_agreeing:,} of {found.n:,} pairs "
         f"of prefix and layer; {resting_on(result)})."
     )
-    return Finding(sentence=sentence, found=verdict)
+    return Finding(sentence=sentence, found=None if but else verdict)
+
+
+def _more_common_since_start(result: Result) -> Beyond | None:
+    """Whether agreeing makes more of a difference than at step 0; where no memory agreed there it cannot be told."""
+    if result.since_start is None or result.at_step_zero is None:
+        return None
+
+    def gained(measured: Measured) -> float:
+        both = measured.targets.common
+        return 0.0 if both is None else both[0].mean - both[1].mean
+
+    more = gained(result.now) > gained(result.at_step_zero) and result.since_start.p_common < result.config.alpha
+    return Beyond("more than at step 0", range(result.n_layers) if more else ())

@@ -81,7 +81,7 @@ class SubUpdateShares:
     n_half: Int[Tensor, " layer"]
     """The least of `ks` with an r_squared of a half; -1 where none has."""
     p_half: Float[Tensor, " layer"]
-    """Two-sided sign-flip p that ten memories (the most of `ks` up to ten) have an r_squared of a half, Holm."""
+    """Two-sided p that ten memories (the most of `ks` up to ten) have an r_squared of a half, Holm."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +104,8 @@ class Targets:
     """Share of common tokens among those with an agreeing memory, and among all; None where none agrees."""
     short: tuple[Interval, Interval] | None
     """Share of prefixes with fewer than five tokens, likewise."""
+    p_common: float
+    """Two-sided p that agreeing makes no difference to the share of common tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,9 +129,17 @@ class Promotion:
     random: Intervals
     """The mean of ten at random."""
     promoted_share: Interval
-    """Of how much the final token gains on the displaced one, what its own rise makes up; the rest is the fall."""
+    """Rises of the final token, as a share of those and the displaced token's falls: what promotion makes up of both.
+
+    Between 0 and 1, for at every event one of the two is there: where both tokens rise all of it is promotion, where
+    both fall elimination. At step 0 it is above a half: the token that comes up has been chosen by its rise.
+    """
+    p_promoted: float
+    """Two-sided p that it is a half."""
+    p_another: float
+    """Two-sided p that the final token rises as much as another prefix's."""
     p_dominant: float
-    """Two-sided sign-flip p that the dominant raise the final token as much as random ones."""
+    """Two-sided p that the dominant raise the final token as much as random ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +153,7 @@ class Measured:
     active_quartiles: Float[Tensor, "quartile layer"]
     """25%, 50% and 75% of prefixes."""
     p_active: Float[Tensor, " layer"]
-    """Two-sided sign-flip p that half of them are, Holm-corrected over layers."""
+    """Two-sided p that half of them are, Holm-corrected over layers (`interp.ratio_tests`, as every p here)."""
     strong: Intervals
     """Share with |m| above a tenth (`Config.strong`) of the memory's largest on the sample."""
     strong_quartiles: Float[Tensor, "quartile layer"]
@@ -161,7 +171,9 @@ class Measured:
     n_agreeing: Float[Tensor, "counted layer"]
     """Mean number of memories that have it, where any has; NaN where none ever has."""
     p_zero: Float[Tensor, " layer"]
-    """Two-sided sign-flip p that half of the prefixes have no active memory that agrees, Holm-corrected over layers."""
+    """Two-sided p that half of the prefixes have no active memory that agrees, Holm-corrected over layers."""
+    p_zero_dealt: Float[Tensor, " layer"]
+    """The same that as many have none with values dealt."""
     targets: Targets
 
     residual_agreement: Intervals
@@ -174,7 +186,7 @@ class Measured:
     steps: Intervals
     """Residual agreement at the next FFN (after the last: 1) less that at this one, [layer]."""
     p_steps: Float[Tensor, " layer"]
-    """Two-sided sign-flip p that it does not change, Holm-corrected."""
+    """Two-sided p that it does not change, Holm-corrected."""
     rise: Interval | None
     """From the first FFN to the last; None where there is one."""
     saturation: Int[Tensor, "place count"]
@@ -188,17 +200,41 @@ class Measured:
     breakdown_dealt: Intervals
     """Had it been made of dealt values."""
     p_kept: Float[Tensor, " layer"]
-    """Two-sided sign-flip p that residual and agreement are 60% of cases, Holm-corrected."""
+    """Two-sided p that residual and agreement are 60% of cases, Holm-corrected."""
+    p_kept_other: Float[Tensor, " layer"]
+    """The same that they are as many with the update of another prefix."""
     p_ffn: Float[Tensor, " layer"]
-    """The same that ffn is 10%."""
+    """Two-sided p that ffn is 10%, Holm-corrected."""
+    p_ffn_other: Float[Tensor, " layer"]
+    """The same that it is as many with the update of another prefix."""
     composed_changes: Interval
     """Of the cases in which the FFN changes the stream's token, all layers, the share in which it becomes a third."""
     composed_changes_other: Interval
     """With the update of another prefix."""
+    p_composed: float
+    """Two-sided p that it is a half of changes."""
+    p_composed_other: float
+    """The same that it is as much of them with the update of another prefix."""
 
     sub_updates: SubUpdateShares
     promotion: Promotion | None
     """None where fewer than two units have an event."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinceStart:
+    """What training has made of it: two-sided p that a number is that of step 0, prefix by prefix."""
+
+    p_active: Float[Tensor, " layer"]
+    """Of the share of active memories, Holm-corrected over layers."""
+    p_carried: Float[Tensor, " layer"]
+    """Of the r_squared of ten memories, Holm-corrected over layers."""
+    p_rise: float
+    """Of the rise of the residual agreement; 1 where there is one layer."""
+    p_common: float
+    """Of the difference that agreeing makes to the share of common tokens."""
+    p_promoted: float
+    """Of `Promotion.promoted_share`; 1 where either has no events."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,3 +263,5 @@ class Result:
     now: Measured
     at_step_zero: Measured | None
     """None where this is step 0, or it is not kept or was not asked for."""
+    since_start: SinceStart | None
+    """None likewise."""

@@ -1,7 +1,7 @@
 """From single prefixes to shares with their intervals (for `analyses.ffn_composition`).
 
 Prefixes of one document are not independent. So every share is a ratio of sums, and what is resampled are whole
-documents (or windows), with as many prefixes as each has.
+documents (or windows), with as many prefixes as each has; p-values are those of `interp.ratio_tests`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from analyses.ffn_composition_result import FirstShares, Promotion, SubUpdateShares, Targets
+from analyses.ffn_composition_result import FirstShares, Promotion, SinceStart, SubUpdateShares, Targets
 from interp.ffn_composed import Composed, Counted
-from interp.stats import Interval, Intervals, bootstrap_ratios, holm, sign_flip_p, sign_flip_ps
+from interp.ratio_tests import Ratio, ratio_ps
+from interp.stats import Interval, Intervals, bootstrap_ratios, holm
 from interp.sub_updates import N_DOMINANT, FirstMemories, Saturations, SubUpdates
 from interp.token_kinds import TokenKind, token_kinds
 
@@ -54,8 +55,24 @@ class Units:
         return self.ratio(part[:, None], whole[:, None])[0]
 
     def ps(self, values: Float[Tensor, "prefix layer"], level: float) -> Float[Tensor, " layer"]:
-        """Two-sided sign-flip p over units that the mean is `level`, Holm-corrected over layers."""
-        return holm(sign_flip_ps(self.sums(values.double() - level), seed=self.seed))
+        """Two-sided p over units that the mean is `level`, Holm-corrected over layers."""
+        return holm(ratio_ps([self.mean_of(values)], level=level, seed=self.seed))
+
+    def apart_ps(self, values: Float[Tensor, "prefix layer"], other: Float[Tensor, "prefix layer"]) -> Tensor:
+        """Two-sided p over units that two means are the same, [layer], Holm-corrected."""
+        return holm(ratio_ps([self.mean_of(values)], less=[self.mean_of(other)], seed=self.seed))
+
+    def p(self, ratios: Sequence[Ratio], *, less: Sequence[Ratio] = (), level: float = 0.0) -> float:
+        """The p of one number (`interp.ratio_tests.ratio_ps`)."""
+        return float(ratio_ps(ratios, less=less, level=level, seed=self.seed)[0])
+
+    def mean_of(self, values: Float[Tensor, "prefix layer"]) -> Ratio:
+        """A mean over prefixes, as a ratio of sums over units."""
+        return self.part_of(values, torch.ones_like(values))
+
+    def part_of(self, part: Float[Tensor, "prefix layer"], whole: Float[Tensor, "prefix layer"]) -> Ratio:
+        """A share, as a ratio of sums over units."""
+        return Ratio(self.sums(part), self.sums(whole))
 
     def some(self, chosen: Bool[Tensor, " prefix"]) -> Units:
         """Those of the chosen prefixes; units without one are gone."""
@@ -84,8 +101,7 @@ def targets(
     units: Units,
 ) -> Targets:
     """Which of the layers' tokens an active memory agrees with."""
-    asked = found.update_token >= 0
-    agrees = found.n_agreeing[list(Counted).index(Counted.ACTIVE)] > 0
+    asked, agrees = found.update_token >= 0, _agrees(found)
     names, kinds = list(TokenKind), token_kinds(tokenizer)
     number = torch.tensor([names.index(kind) for kind in kinds])[found.update_token.clamp_min(0)]
 
@@ -99,6 +115,7 @@ def targets(
         own, every = (units.one_ratio((holds & each).double().sum(1), each.double().sum(1)) for each in (agrees, asked))
         return own, every
 
+    own, every = _common(found, common, units)
     return Targets(
         n=int(asked.sum()),
         n_agreeing=int(agrees.sum()),
@@ -107,14 +124,65 @@ def targets(
         every=shares(asked),
         n_common=int(common.sum()),
         common=both(common[found.update_token.clamp_min(0)]),
+        p_common=units.p([own], less=[every]),
         short=both((lengths < SHORT)[:, None].expand_as(asked)),
     )
+
+
+def _agrees(found: Composed) -> Bool[Tensor, "prefix layer"]:
+    """Whether an active memory has the layer's token."""
+    return found.n_agreeing[list(Counted).index(Counted.ACTIVE)] > 0
+
+
+def _common(found: Composed, common: Bool[Tensor, " d_vocab"], units: Units) -> tuple[Ratio, Ratio]:
+    """Common tokens among those with an agreeing memory, and among all; prefixes and layers pooled."""
+    asked, holds = found.update_token >= 0, common[found.update_token.clamp_min(0)]
+    own, every = (
+        units.part_of(*((one & each).double().sum(1, keepdim=True) for one in (holds, each)))
+        for each in (_agrees(found), asked)
+    )
+    return own, every
+
+
+Taken = tuple[Composed, SubUpdates, Saturations]
+"""Layers taken apart at every prefix, to be held against those of another checkpoint."""
+
+
+def since_start(
+    now: Taken,
+    start: Taken,
+    ks: Sequence[int],
+    common: Bool[Tensor, " d_vocab"],
+    units: Units,
+) -> SinceStart:
+    """What training has made of it: the same prefixes at two checkpoints."""
+    (layers, updates, events), (layers_before, updates_before, events_before) = now, start
+    rise, rise_before = (units.mean_of(_rise(each)) for each in (layers, layers_before))
+    (own, every), (own_before, every_before) = (_common(each, common, units) for each in (layers, layers_before))
+    return SinceStart(
+        p_active=units.apart_ps(layers.active.double(), layers_before.active.double()),
+        p_carried=units.apart_ps(carried(updates, ks), carried(updates_before, ks)),
+        p_rise=units.p([rise], less=[rise_before]),
+        p_common=units.p([own, every_before], less=[every, own_before]),
+        p_promoted=units.p([_promoted(events, units)], less=[_promoted(events_before, units)]),
+    )
+
+
+def _rise(found: Composed) -> Float[Tensor, "prefix one"]:
+    """Of the residual agreement, from the first FFN to the last."""
+    agrees = (found.stream_token == found.final_token[:, None]).double()
+    return agrees[:, -1:] - agrees[:, :1]
+
+
+def carried(found: SubUpdates, ks: Sequence[int]) -> Float[Tensor, "prefix layer"]:
+    """R^2 of the most of `ks` up to ten memories; a half, and so for neither side, where the layer writes nothing."""
+    ten = max((place for place, k in enumerate(ks) if k <= N_DOMINANT), default=0)
+    return torch.where(found.norm > 0, r_squared(found, found.top)[:, ten], 0.5)
 
 
 def sub_update_shares(found: SubUpdates, ks: Sequence[int], units: Units) -> SubUpdateShares:
     """What the first k of a layer's memories carry."""
     top = _first(found, found.top, units)
-    ten = max((place for place, k in enumerate(ks) if k <= N_DOMINANT), default=0)
     halved = top.r_squared.mean >= 0.5
     sizes = torch.tensor(list(ks))
     return SubUpdateShares(
@@ -123,7 +191,7 @@ def sub_update_shares(found: SubUpdates, ks: Sequence[int], units: Units) -> Sub
         random=_first(found, found.random, units),
         effect=units.share(found.effect),
         n_half=torch.where(halved.any(0), sizes[halved.long().argmax(0)], -1),
-        p_half=units.ps(torch.where(found.norm > 0, r_squared(found, found.top)[:, ten] - 0.5, 0.0), 0.0),
+        p_half=units.ps(carried(found, ks), 0.5),
     )
 
 
@@ -157,12 +225,22 @@ def promotion(found: Saturations, n_layers: int, units: Units) -> Promotion | No
         return None
     parts = ("total", "raised", "lowered", "dominant", "random")
     values = {name: getattr(found, name)[there] for name in parts}
-    rise, fall = values["total"][:, 0], -values["total"][:, 1]
-    gained = values["dominant"][:, 0] - values["random"][:, 0]
+    promoted = _promoted(found, units)
+    own, another = (some.mean_of(values["total"][:, place, None]) for place in (0, 2))
+    dominant, random = (some.mean_of(values[name][:, :1]) for name in ("dominant", "random"))
     return Promotion(
         n_events=int(there.sum()),
         by_layer=found.layer[there].bincount(minlength=n_layers),
-        promoted_share=some.one_ratio(rise, rise + fall),
-        p_dominant=sign_flip_p(some.sums(gained), seed=some.seed),
+        promoted_share=bootstrap_ratios(promoted.part, promoted.whole, seed=units.seed)[0],
+        p_promoted=units.p([promoted], level=0.5),
+        p_another=some.p([own], less=[another]),
+        p_dominant=some.p([dominant], less=[random]),
         **{name: some.share(each) for name, each in values.items()},
     )
+
+
+def _promoted(found: Saturations, units: Units) -> Ratio:
+    """Rises of the final token, of those and the displaced token's falls; nothing of either without an event."""
+    total = found.total[:, :2].double().nan_to_num(0.0)
+    rise, fall = total[:, :1].clamp_min(0), -total[:, 1:].clamp_max(0)
+    return units.part_of(rise, rise + fall)

@@ -1,19 +1,32 @@
 """Claims about every layer, and numbers in words (for the findings of `analyses.ffn_composition`).
 
-A claim about every layer is found where a p says so of each, corrected over layers; it is denied where one says the
-opposite of some; else it is open.
+A claim about every layer is found where a p says so of each, corrected over layers, and another that each is apart from
+its control: what holds of a control as well is said, and not found. It is denied where a p says the opposite of some
+layer; else it is open. Of a model before any training nothing is found.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from analyses.ffn_composition_result import Measured, Result
-from analyses.verdicts import extremes, listed, rests_on
-from interp.stats import Interval
+from analyses.verdicts import extremes, rests_on
+from analyses.wording import named_layers, percent
+from interp.ratio_tests import FEWEST
+from interp.wording import nothing_earlier
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """What a claim about layers must go beyond, to be more than a description."""
+
+    control: str
+    """As in "more than with another prefix's update"."""
+    layers: Sequence[int]
+    """Those that surely do."""
 
 
 def sides(mean: Tensor, level: float, p: Tensor, alpha: float) -> tuple[list[int], list[int]]:
@@ -29,16 +42,46 @@ def sides(mean: Tensor, level: float, p: Tensor, alpha: float) -> tuple[list[int
 
 
 def verdict_of(
-    result: Result, layers: tuple[Sequence[int], Sequence[int]], *, holds: str, fails: str
+    result: Result, layers: tuple[Sequence[int], Sequence[int]], beyond: Beyond | None, *, holds: str, fails: str
 ) -> tuple[bool | None, str]:
-    """Of a claim about every layer, with the layers it is surely true of and surely false of: found, and said."""
+    """Of a claim about every layer: found, and said.
+
+    Args:
+        result: what the claim is about.
+        layers: those that it is surely true of, and those that it is surely false of.
+        beyond: the layers that surely go beyond a control; None where there is none, being that of step 0.
+        holds: what is claimed.
+        fails: the opposite.
+    """
     sure, against = layers
+    where = "In every layer" if result.n_layers > 1 else "In the one layer"
     if len(sure) == result.n_layers:
-        return True, f"In every layer {holds}" if result.n_layers > 1 else f"In the one layer {holds}"
+        but = what_is_missing(result, beyond)
+        return (None if but else True), f"{where} {holds}{but}"
     if against:
         return False, f"In {named_layers(against)} {fails}"
     so_far = f"it is in {named_layers(sure)}" if sure else "it is in none"
-    return None, f"That in every layer {holds} is not shown ({so_far})"
+    return None, f"That {where[0].lower()}{where[1:]} {holds} is not shown ({so_far})"
+
+
+def what_is_missing(result: Result, beyond: Beyond | None) -> str:
+    """Why what holds is still no finding; empty where nothing is missing."""
+    if result.step == 0:
+        return ", before any training"
+    if beyond is None:
+        return f"; whether training made it so cannot be told (there is {nothing_earlier(result.step)})"
+    left = [layer for layer in range(result.n_layers) if layer not in beyond.layers]
+    if not left:
+        return ""
+    in_which = "" if len(left) == result.n_layers else f" in {named_layers(left)}"
+    return f", but that it is{in_which} {beyond.control} is not shown"
+
+
+def since_start(result: Result, control: str, mean: Callable[[Measured], Tensor], p: Tensor | None) -> Beyond | None:
+    """The layers in which a number lies surely above that of step 0 (below it, for the negative of a number)."""
+    if result.at_step_zero is None or p is None:
+        return None
+    return Beyond(control, sides(mean(result.now) - mean(result.at_step_zero), 0.0, p, result.config.alpha)[0])
 
 
 def each_layer(result: Result, of: Callable[[int], str], values: Tensor) -> str:
@@ -61,27 +104,6 @@ def resting_on(result: Result) -> str:
         seed=result.config.seed,
         intervals=f"over {result.n_units} {result.unit}",
     )
+    resting += "" if result.n_units >= FEWEST else f", too few to decide anything ({FEWEST} are needed)"
     layers = "" if result.n_layers == 1 else f", Holm over {result.n_layers} layers at {result.config.alpha:g}"
     return f"{resting}{layers}"
-
-
-def named_layers(layers: Sequence[int]) -> str:
-    """As in "layers 0 and 2"."""
-    return f"{'layer' if len(layers) == 1 else 'layers'} {listed(layers)}"
-
-
-def share_of(interval: Interval) -> str:
-    """A share with its interval, in per cent."""
-    return f"{percent(interval.mean)} [{percent(interval.low)}, {percent(interval.high)}]"
-
-
-def percent(share: Tensor | float) -> str:
-    """As in "12.5%"; zero has no sign, and what is not a number nothing to say.
-
-    >>> percent(0.125), percent(-1e-9), percent(math.nan)
-    ('12.5%', '0.0%', 'none')
-    """
-    if math.isnan(float(share)):
-        return "none"
-    text = f"{100 * float(share):.1f}"
-    return f"{text.removeprefix('-') if float(text) == 0 else text}%"

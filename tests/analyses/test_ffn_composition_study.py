@@ -12,16 +12,19 @@ import torch
 from analyses import ffn_composition
 from analyses.ffn_composition import Config, Result
 from analyses.ffn_composition_figure import draw
-from analyses.ffn_composition_summing import Units, common_tokens
-from analyses.ffn_composition_wording import verdict_of
+from analyses.ffn_composition_result import SinceStart
+from analyses.ffn_composition_summing import Units, common_tokens, promotion
+from analyses.ffn_composition_wording import Beyond, verdict_of
 from analyses.ffn_config import Split
 from analyses.records import decode, encode, same
 from analyses.registry import Finding
 from interp.ffn_composed import Case, Counted
+from interp.sub_updates import Saturations
 from model import GPT
 from model.errors import ConfigError, InputError, NotAdditiveError
 from model.lab import Lab, first_checkpoint
-from tests.analyses.test_ffn_memories import PLANTED, letters_lab, planted_memories, python_lab
+from tests.analyses.test_ffn_memories import PLANTED, letters_lab, planted_memories
+from tests.memory_runs import python_lab
 
 QUICK = Config(n_prefixes=120, batch_size=8)
 ACTIVE = list(Counted).index(Counted.ACTIVE)
@@ -88,7 +91,8 @@ def test_findings_of_the_planted_layer(planted: tuple[Lab, Result]) -> None:
     assert carried.found is True
     assert "the 3 largest of 8 sub-updates are more than half" in carried.sentence
     assert promoted.found is None
-    assert kept.found is not None
+    assert kept.found is None
+    assert "but that it is more than with another prefix's update is not shown" in kept.sentence
     for each in said:
         assert "run@8, n = " in each.sentence
         assert "seed 0" in each.sentence
@@ -151,8 +155,58 @@ def test_a_final_bias_is_owned_up_to(real: tuple[Lab, Result]) -> None:
     assert not result.linear
     said = [each for each in ffn_composition.findings(result) if "the final LayerNorm's bias" in each.sentence]
     assert len(said) == 1
+    assert said[0].found is None  # a count
     impossible = float(result.now.breakdown.mean[Case.IMPOSSIBLE].sum())
-    assert said[0].found is (impossible > 0)
+    assert said[0].sentence.startswith("Stream and update agree") is (impossible > 0)
+
+
+def trained(result: Result, start: dict[str, Any] | None = None, **p: Any) -> Result:
+    """As if the run had a step 0, like this checkpoint but for some numbers, and these p since then."""
+    both = torch.full((result.n_layers,), 0.01)
+    since = SinceStart(p_active=both, p_carried=both, p_rise=0.01, p_common=0.01, p_promoted=0.01)
+    before = result.at_step_zero or result.now
+    return replace(result, at_step_zero=replace(before, **(start or {})), since_start=replace(since, **p))
+
+
+@pytest.mark.parametrize(
+    ("share", "rises", "p", "p_another", "p_start", "found"),
+    [
+        (0.8, (3.0, 1.0), 0.01, 0.01, 0.01, True),
+        (0.8, (3.0, 1.0), 0.01, 0.01, 0.2, None),  # as much at step 0
+        (0.6, (3.0, 1.0), 0.01, 0.01, 0.01, None),  # less than at step 0
+        (0.8, (3.0, 1.0), 0.01, 0.2, 0.01, None),  # every prediction rises
+        (0.8, (1.0, 3.0), 0.01, 0.01, 0.01, None),
+        (0.8, (3.0, 1.0), 0.2, 0.01, 0.01, None),
+        (0.2, (3.0, 1.0), 0.01, 0.2, 0.2, False),
+    ],
+)
+def test_promotion_is_found_where_it_is_more_than_a_half_than_at_step_0_and_than_of_any_prediction(
+    real: tuple[Lab, Result], share: float, rises: Any, p: float, p_another: float, p_start: float, found: bool | None
+) -> None:
+    _, result = real
+    old = result.now.promotion
+    assert old is not None
+    total = replace(old.total, mean=torch.tensor([rises[0], 0.5, rises[1]], dtype=torch.float64))
+    interval = replace(old.promoted_share, mean=share)
+    new = replace(old, promoted_share=interval, total=total, p_promoted=p, p_another=p_another)
+    start = replace(old, promoted_share=replace(interval, mean=0.7))
+    beside = trained(result, start={"promotion": start}, p_promoted=p_start)
+    assert changed(beside, promotion=new)[-1].found is found
+    without = changed(trained(result, start={"promotion": None}), promotion=new)[-1]
+    assert without.found is (None if found else found)
+
+
+def test_promotion_is_what_rises_make_up_of_rises_and_falls() -> None:
+    """Of three events: both tokens rise, one rises and the other falls, both fall; and one prefix has none."""
+    total = torch.tensor([[3.0, 1.0, 0.0], [1.0, -1.0, 0.0], [-1.0, -2.0, 0.0], [torch.nan] * 3])
+    layer = torch.tensor([0, 1, 1, -1])
+    events = Saturations(layer=layer, total=total, raised=total, lowered=total, dominant=total, random=total)
+    found = promotion(events, 2, Units(torch.arange(4), 4, seed=0))
+    assert found is not None
+    assert found.n_events == 3
+    assert found.by_layer.tolist() == [1, 2]
+    assert found.promoted_share.mean == pytest.approx((3 + 1) / (3 + 1 + 1 + 2))
+    assert (found.p_promoted, found.p_another, found.p_dominant) == (1, 1, 1)  # of three units nothing is said
 
 
 def changed(result: Result, **fields: Any) -> list[Finding]:
@@ -180,13 +234,22 @@ def test_a_claim_about_every_layer_needs_a_p_of_each(
     assert said in finding.sentence
 
 
-@pytest.mark.parametrize(("low", "high", "found"), [(0.6, 0.8, True), (0.2, 0.4, False), (0.4, 0.6, None)])
-def test_changes_are_mostly_third_tokens_where_the_interval_says_so(
-    real: tuple[Lab, Result], low: float, high: float, found: bool | None
+@pytest.mark.parametrize(
+    ("mean", "p", "p_other", "found"),
+    [
+        (0.7, 0.01, 0.01, True),
+        (0.7, 0.01, 0.2, None),  # as often with another prefix's update
+        (0.7, 0.2, 0.01, None),
+        (0.3, 0.01, 0.2, False),
+    ],
+)
+def test_changes_are_mostly_third_tokens_where_they_surely_are_and_the_control_is_not_the_same(
+    real: tuple[Lab, Result], mean: float, p: float, p_other: float, found: bool | None
 ) -> None:
     _, result = real
-    share = replace(result.now.composed_changes, mean=(low + high) / 2, low=low, high=high)
-    assert changed(result, composed_changes=share)[6].found is found
+    share, other = (replace(result.now.composed_changes, mean=each) for each in (mean, mean - 0.1))
+    both = {"composed_changes": share, "composed_changes_other": other}
+    assert changed(result, **both, p_composed=p, p_composed_other=p_other)[6].found is found
 
 
 @pytest.mark.parametrize(
@@ -212,12 +275,42 @@ def test_the_models_token_comes_up_layer_by_layer_or_does_not(
         high=torch.tensor([step[1], 0.3], dtype=torch.float64),
     )
     rises = replace(now.rise, low=rise[0], high=rise[1])
-    assert changed(result, steps=steps, rise=rises, p_steps=torch.tensor([p, 0.01]))[3].found is found
+    fields = {"steps": steps, "rise": rises, "p_steps": torch.tensor([p, 0.01])}
+    assert changed(result, **fields)[3].found is (None if found else found)  # no step 0 to be held against
+    beside = trained(result, start={"rise": replace(now.rise, mean=-1.0)}, p_rise=0.01)
+    assert changed(beside, **fields)[3].found is found
+    assert changed(trained(beside, p_rise=0.2), **fields)[3].found is (None if found else found)
 
 
 def test_a_verdict_names_the_layers_against_it(real: tuple[Lab, Result]) -> None:
     _, result = real
-    assert verdict_of(result, ([0], [1]), holds="a", fails="b") == (False, "In layer 1 b")
+    assert verdict_of(result, ([0], [1]), None, holds="a", fails="b") == (False, "In layer 1 b")
+
+
+def test_what_holds_of_a_control_as_well_is_said_and_not_found(real: tuple[Lab, Result]) -> None:
+    _, result = real
+    surely = ([0, 1], [])
+    more = Beyond("more than with b", [0, 1])
+    assert verdict_of(result, surely, more, holds="a", fails="c") == (True, "In every layer a")
+    found, said = verdict_of(result, surely, Beyond("more than with b", [1]), holds="a", fails="c")
+    assert (found, said) == (None, "In every layer a, but that it is in layer 0 more than with b is not shown")
+    found, said = verdict_of(result, surely, Beyond("more than with b", []), holds="a", fails="c")
+    assert (found, said) == (None, "In every layer a, but that it is more than with b is not shown")
+    assert verdict_of(result, surely, None, holds="a", fails="c")[0] is None
+    found, said = verdict_of(replace(result, step=0), surely, more, holds="a", fails="c")
+    assert (found, said) == (None, "In every layer a, before any training")
+
+
+def test_of_random_weights_nothing_is_found(planted: tuple[Lab, Result], real: tuple[Lab, Result]) -> None:
+    """As step 0 of a run, and as if they had been trained for some steps, with no step 0 beside them and with one."""
+    lab, result = real
+    first = first_checkpoint(planted[0])
+    assert first is not None
+    at_zero = ffn_composition.run(first, planted[1].config)
+    again = ffn_composition.run(lab, replace(QUICK, seed=1))
+    beside = replace(result, at_step_zero=again.now, since_start=None)
+    for each in (at_zero, result, again, beside):
+        assert [finding.sentence for finding in ffn_composition.findings(each) if finding.found] == []
 
 
 def test_shares_are_ratios_over_units() -> None:
@@ -228,9 +321,11 @@ def test_shares_are_ratios_over_units() -> None:
     kept = units.some(torch.tensor([False, False, False, True]))
     assert (kept.n, kept.of_prefix.tolist()) == (1, [0])
     many = Units(torch.arange(40) // 4, 10, seed=0)
-    ps = many.ps(torch.tensor([[1.0, 0.5]]).repeat(40, 1), 0.5)
-    assert ps[0] == pytest.approx(2 * 2 / 2**10)  # twice the smallest: two layers
-    assert ps[1] == 1
+    values = torch.tensor([[1.0, 0.5]]).repeat(40, 1)
+    assert many.ps(values, 0.5).tolist() == [1, 1]  # of ten units nothing is said
+    enough = Units(torch.arange(40) // 2, 20, seed=0)
+    assert enough.ps(values, 0.5).tolist() == [pytest.approx(2 * 2 / 2**20), 1]  # twice one's: two layers
+    assert enough.apart_ps(values, 0 * values).tolist() == [pytest.approx(2 * 2 / 2**20), 1]
 
 
 def test_common_tokens_make_up_half_of_a_text() -> None:

@@ -45,6 +45,19 @@ def test_every_prefix_is_as_likely_as_any_other() -> None:
     assert counts.max() < 60  # 32 each on average
 
 
+def test_each_draw_is_of_the_window_that_it_lies_in() -> None:
+    """Windows of a single prefix: as many come as were asked for, each window as often as any other."""
+    windows = Windows(starts=np.arange(0, 60, 10), lengths=np.ones(6, dtype=np.int64))
+    counts = np.zeros(6)
+    for seed in range(300):
+        drawn = drawn_prefixes(windows, 2, per_window=1, seed=seed)
+        assert len(drawn) == 2
+        counts[drawn.ends // 10] += 1
+    assert counts.sum() == 600
+    assert counts.min() > 70  # 100 each on average, and 9 more or less
+    assert counts.max() < 130
+
+
 def test_what_is_no_sample_is_refused() -> None:
     for n, per_window in ((1, 1), (4, 0)):
         with pytest.raises(InputError, match="is no sample; draw at least 2 prefixes"):
