@@ -15,7 +15,7 @@ from torch import Tensor
 
 from interp.coefficient_bins import N_BINS, histogram_edges, share_above
 from interp.exact_sums import added, limbs, value_of
-from interp.memory_pass import stream_prefixes, updated_stream
+from interp.memory_pass import _Bench, _Layer, stream_prefixes, updated_stream
 from interp.memory_stream import (
     CoefficientStream,
     empty_stream,
@@ -159,6 +159,10 @@ def test_sums_hold_coefficients_as_large_as_they_come_and_refuse_what_they_canno
         merged_streams(*half)
     with pytest.raises(InputError, match="cannot be summed exactly"):
         updated_stream(half[0], near, torch.tensor([1]))
+    layer, none = _Layer(half[0], _Bench(torch.device("cpu"))), torch.tensor([], dtype=torch.int64)
+    layer.add(near, torch.tensor([0]), torch.tensor([1]), none)
+    with pytest.raises(InputError, match="cannot be summed exactly"):  # batches of one pass
+        layer.add(near, torch.tensor([0]), torch.tensor([2]), none)
     with pytest.raises(InputError, match="cannot be summed exactly"):
         added(*[torch.full((3, 1), 2**61)] * 2)
 
