@@ -26,9 +26,10 @@ from analyses.head_ablation_figure import draw
 from analyses.head_ablation_findings import sentences
 from analyses.head_ablation_result import INTERVENTIONS, SHOWN, Alone, Config, Result, SetAblation, SingleHeads
 from analyses.registry import Finding, Progress
-from interp.effects import OutcomeEffect, effect_of, effects_on, shares_of
+from interp.effects import OutcomeEffect, effect_of
 from interp.harm import Counted, Harms
 from interp.head_roles import HeadRoles, find_head_roles
+from interp.outcome_effects import effects_on, shares_of
 from interp.outcomes import Outcome
 from interp.places import Head, Intervention, Place, every_head, head
 from interp.stats import Interval, bootstrap_mean, bootstrap_means, holm, sign_flip_ps

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from interp.ablation import Ablation, Frozen, ablation_of
-from interp.effects import AblationEffect, ablate, benches_for, effect_of, effects_on, share_of
+from interp.effects import AblationEffect, ablate, benches_for, effect_of
 from interp.optimal import Fitting, fit_optimal
+from interp.outcome_effects import effects_on, share_of
 from interp.outcomes import user_outcome
 from interp.stats import bootstrap_ratios
 from interp.token_effects import token_effects
