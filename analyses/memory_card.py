@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import shlex
-from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
 
+from analyses.memory_choice import unusual_settings
 from analyses.memory_index import MemoryIndex
 from analyses.memory_matches import concept_of, require_memory
 from analyses.memory_search import pattern_of
@@ -43,6 +43,8 @@ def memory_record(index: MemoryIndex, layer: int, memory: int) -> dict[str, Any]
     return {
         "format": FORMAT,
         "checkpoint": index.checkpoint,
+        "corpus": corpus_record(index),
+        "notes": list(index.notes),
         "memory": f"L{layer}M{memory}",
         "activity": _activity(index, at),
         "triggers": _triggers(index, "triggers", at),
@@ -58,17 +60,32 @@ def memory_record(index: MemoryIndex, layer: int, memory: int) -> dict[str, Any]
         "value": _value(index, at),
         "agreement": _agreement(index, at),
         "deciles": _deciles(index, at),
-        "ablate": f"cutaway ablate {shlex.quote(spec_of(index))} L{layer}M{memory}:zero --metric text_loss",
+        "ablate": None if index.dead[at] else ablate_command(index.spec, layer, memory),
+        "cut": None if index.dead[at] else cut_command(index, layer, memory),
     }
 
 
-def spec_of(index: MemoryIndex) -> str:
-    """The checkpoint as a command takes it: the run's folder as seen from here, and the step."""
-    if index.path is None:
-        return index.checkpoint
-    run = index.path.resolve().parents[2]
-    here = run.relative_to(Path.cwd()) if run.is_relative_to(Path.cwd()) else run
-    return f"{here}@{index.plain('step')}"
+def corpus_record(index: MemoryIndex) -> dict[str, Any]:
+    """Which text was read, how much of it, and with which settings that are not the study's own."""
+    config = index.plain("config")
+    return {
+        "text": config["text"] or None,
+        "split": None if config["text"] else config["split"],
+        "n_prefixes": int(index.plain("n_prefixes")),
+        "seed": config["seed"],
+        "settings": list(unusual_settings(config)),
+    }
+
+
+def ablate_command(spec: str, layer: int, memory: int) -> str:
+    """The command that tests what a memory does: the same wherever one is suggested."""
+    return f"cutaway ablate {shlex.quote(spec)} L{layer}M{memory}:zero --metric text_loss"
+
+
+def cut_command(index: MemoryIndex, layer: int, memory: int) -> str:
+    """The command that measures what its triggers lose with a token, on the result that this is."""
+    chosen = "".join(f" --set {shlex.quote(setting)}" for setting in unusual_settings(index.plain("config")))
+    return f"cutaway memories {shlex.quote(index.spec)} L{layer}M{memory}{chosen} --cut"
 
 
 def _of(index: MemoryIndex, field: str, at: tuple[int, int]) -> Any:

@@ -8,8 +8,8 @@ row, and where each one begins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -19,16 +19,16 @@ from jaxtyping import Bool, Int
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from analyses.memory_choice import STUDY, chosen_result
 from analyses.memory_contexts import Contexts, laid_out
-from analyses.result_files import RECORD, REMEDY, TENSORS, read_record, tensor_bytes
+from analyses.result_files import REMEDY, TENSORS, read_record, tensor_bytes
 from model.errors import CheckpointError, InputError
-from model.run_folders import existing_step, parse_run_spec
+from model.run_folders import parse_run_spec, read_run
 from model.token_bytes import printable, unprinted
 
 if TYPE_CHECKING:
     from analyses.ffn_result import Result
 
-STUDY = "ffn-memories"
 NOTHING = 1e-6
 """A coefficient no further from zero is none."""
 
@@ -46,12 +46,13 @@ class MemoryIndex:
     path: Path | None = None
     """The folder it was read from; None where it was not."""
 
+    notes: tuple[str, ...] = ()
+    """What should be known of the choice among several saved results."""
+
     def array(self, field: str) -> np.ndarray:
         """The tensor of a field, such as `reading.values.promoted`."""
         if field not in self.arrays:
-            raise CheckpointError(
-                f"{self.path or 'This result'} has no {field}: it was saved by another version of {STUDY}. {REMEDY}"
-            )
+            raise self._of_another_version(field)
         return self.arrays[field]
 
     def plain(self, field: str) -> Any:
@@ -59,11 +60,13 @@ class MemoryIndex:
         found: Any = self.tree
         for part in field.split("."):
             if not isinstance(found, Mapping) or part not in found:
-                raise CheckpointError(
-                    f"{self.path or 'This result'} has no {field}: it was saved by another version of {STUDY}. {REMEDY}"
-                )
+                raise self._of_another_version(field)
             found = found[part]
         return found
+
+    def _of_another_version(self, field: str) -> CheckpointError:
+        where = self.path or "This result"
+        return CheckpointError(f"{where} has no {field}: it was saved by another version of {STUDY}. {REMEDY}")
 
     def has(self, field: str) -> bool:
         """Whether a field holds something: a part of a result may be None, such as what was not measured."""
@@ -76,6 +79,22 @@ class MemoryIndex:
     def checkpoint(self) -> str:
         """The checkpoint it is about, such as demo@512."""
         return f"{self.plain('run')}@{self.plain('step')}"
+
+    @property
+    def spec(self) -> str:
+        """The checkpoint as a command takes it: the run's folder as seen from here, and the step."""
+        if self.path is None:
+            return self.checkpoint
+        run = self.path.resolve().parents[2]
+        here = run.relative_to(Path.cwd()) if run.is_relative_to(Path.cwd()) else run
+        return f"{here}@{self.plain('step')}"
+
+    @property
+    def corpus(self) -> str:
+        """The text that was read, how many prefixes of it and how they were drawn, in words."""
+        config = self.plain("config")
+        text = config["text"] or f"{config['split'].replace('_', '-')} text"
+        return f"{text}, {self.plain('n_prefixes'):,} prefixes, seed {config['seed']}"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -94,12 +113,12 @@ class MemoryIndex:
         return len(self.token_bytes) - 1
 
     def spelled(self, token: SupportsIndex) -> str:
-        """One token as it is printed."""
-        return self.plain("vocabulary")[token]
+        """One token as it is printed, so that it can be asked for."""
+        return asked_for(self.plain("vocabulary")[token])
 
     def text(self, tokens: Int[np.ndarray, " token"]) -> str:
         """Tokens as one printable text; what is -1 is left out."""
-        return printable(b"".join(map(self.token_bytes.__getitem__, tokens.tolist())))
+        return asked_for(printable(b"".join(map(self.token_bytes.__getitem__, tokens.tolist()))))
 
     @cached_property
     def alive(self) -> Bool[np.ndarray, "layer memory"]:
@@ -127,6 +146,15 @@ class MemoryIndex:
         return laid_out(self.array("reading.triggers.context"), self.token_bytes)
 
 
+def asked_for(text: str) -> str:
+    r"""A printable text in which "·", which a search takes for a space, is escaped.
+
+    >>> print(asked_for("a·b c"))
+    a\xc2\xb7b c
+    """
+    return text.replace("·", r"\xc2\xb7")
+
+
 def index_of(result: Result) -> MemoryIndex:
     """The index of a result that is in memory."""
     from analyses.records import encode
@@ -147,35 +175,21 @@ def read_index(folder: Path) -> MemoryIndex:
     return MemoryIndex(tree=record["result"], arrays=arrays, path=Path(folder))
 
 
-def saved_index(spec: str | Path) -> MemoryIndex:
-    """The index of a checkpoint's newest saved result, from `RUN@STEP`, or `RUN` for its last step.
+def saved_index(spec: str | Path, settings: Sequence[str] = ()) -> MemoryIndex:
+    """The index of a checkpoint's saved result, from `RUN@STEP`, or `RUN` for its last step.
+
+    Args:
+        spec: the checkpoint.
+        settings: which of its results, as after `cutaway run ffn-memories RUN --set`, such as ["split=held_out"]; the
+            one with the study's own settings where none are named (`memory_choice`).
 
     Raises:
-        InputError: nothing is saved of that step; the sentence says what makes it, and of which steps there is.
+        InputError: nothing like that is saved; the sentence says what makes it, and what there is.
     """
     run, step = parse_run_spec(spec)
     if step == "all":
         raise InputError(f'"{spec}" names every checkpoint, and one is searched at a time; write {run}@STEP.')
-    saved = _saved(run)
-    step = step if step in saved else existing_step(run, step)
-    if step not in saved:
-        raise InputError(_not_saved(run, step, saved))
-    return read_index(max(saved[step], key=lambda folder: read_record(folder)["provenance"]["created"]))
-
-
-def _saved(run: Path) -> dict[int, list[Path]]:
-    """The folders of saved results, by step; a folder is called STEP-CONFIGHASH."""
-    found: dict[int, list[Path]] = {}
-    for record in sorted((run / "studies" / STUDY).glob(f"[0-9]*-*/{RECORD}")):
-        found.setdefault(int(record.parent.name.partition("-")[0]), []).append(record.parent)
-    return found
-
-
-def _not_saved(run: Path, step: int, saved: dict[int, list[Path]]) -> str:
-    made = f"Its memories are not saved yet; `cutaway run {STUDY} {run}@{step}` reads them once, and saves them."
-    there = ""
-    if saved:
-        other = max(saved)
-        seconds = read_record(saved[other][-1])["provenance"]["seconds"]
-        there = f" There are those of {run}@{other}, which took {seconds:.0f} s."
-    return f"{run.name}@{step} cannot be searched. {made}{there}"
+    if read_run(run).get("config", {}).get("model", {}).get("ffn") == "none":
+        raise InputError(f"{run.name} has attention only (ffn=none), and so no FFN memories to look up.")
+    folder, notes = chosen_result(run, step, settings)
+    return replace(read_index(folder), notes=notes)

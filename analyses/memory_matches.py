@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from analyses.memory_index import MemoryIndex
-from analyses.memory_text import in_tokens, in_triggers
-from model.errors import UnknownNameError, closest
+from analyses.memory_text import in_tokens, in_triggers, shown
+from model.errors import InputError, UnknownNameError, closest
 
 LEVEL = 0.05
 """A concept counts where its corrected p is no larger, as in `interp.token_concepts`."""
@@ -47,6 +47,7 @@ def of_text(index: MemoryIndex, text: str) -> Match:
         meets = np.zeros(index.shape, dtype=bool)
         meets[address] = True
         return only(meets, "its address")
+    require_no_place(index, text)
     either = tokens, triggers = of_promoted(index, text), of_triggers(index, text)
 
     def told(layer: int, memory: int) -> str:
@@ -75,7 +76,7 @@ def _of_tokens(index: MemoryIndex, field: str, verb: str, text: str) -> Match:
 
     def told(layer: int, memory: int) -> str:
         place = int(found.place[layer, memory])
-        return f'{verb} "{index.spelled(stored[layer, memory, place])}" (place {place + 1})'
+        return f'{verb} "{shown(index.spelled(stored[layer, memory, place]))}" (place {place + 1:,})'
 
     note = "" if found.any_token else _no_token(index, text)
     return Match(relevance=found.relevance, meets=found.place >= 0, told=told, note=note)
@@ -148,13 +149,34 @@ def meaningful(index: MemoryIndex) -> Bool[np.ndarray, "layer memory"]:
 
 
 def address_of(text: str) -> tuple[int, int] | None:
-    """(layer, memory) of a text such as L1M37; None where it is none.
+    """(layer, memory) of a text such as L1M37 or l1m37; None where it is none.
 
-    >>> address_of(" L1M37 "), address_of("import")
-    ((1, 37), None)
+    >>> address_of(" L1M37 "), address_of("l1m37"), address_of("import")
+    ((1, 37), (1, 37), None)
     """
-    found = re.fullmatch(r"\s*L(\d{1,9})M(\d{1,9})\s*", text)
+    found = re.fullmatch(r"\s*L(\d{1,9})M(\d{1,9})\s*", text, re.IGNORECASE)
     return (int(found[1]), int(found[2])) if found else None
+
+
+_NEARLY = re.compile(r"\s*L(\d{1,9})[\s.,_-]*(?:M|memory\s*)(\d{1,9})\b(.*)", re.IGNORECASE | re.DOTALL)
+_HEAD = re.compile(r"\s*L\d+H\d+\b.*", re.IGNORECASE | re.DOTALL)
+
+
+def require_no_place(index: MemoryIndex, text: str) -> None:
+    """Refuse what is no address but nearly one: as a text, it would be looked for in vain."""
+    search = f'as a text it is looked for with --trigger "{text}"'
+    if _HEAD.fullmatch(text):
+        raise InputError(f'"{text}" names a head; memories are called such as L1M37, and {search}.')
+    nearly = _NEARLY.fullmatch(text)
+    if nearly is None:
+        return
+    address, rest = f"L{nearly[1]}M{nearly[2]}", nearly[3].strip()
+    ablated = (
+        f", `cutaway ablate {index.spec} {address}{rest} --metric text_loss` intervenes on it"
+        if rest[:1] == ":"
+        else ""
+    )
+    raise InputError(f'"{text}" is not quite an address: {address} looks that memory up{ablated}; {search}.')
 
 
 def require_memory(index: MemoryIndex, layer: int, memory: int) -> None:
@@ -163,5 +185,5 @@ def require_memory(index: MemoryIndex, layer: int, memory: int) -> None:
     if layer >= n_layers or memory >= n_memories:
         raise UnknownNameError(
             f"{index.checkpoint} has no memory L{layer}M{memory}: its layers run from 0 to {n_layers - 1}, and in each "
-            f"memories from 0 to {n_memories - 1}."
+            f"memories from 0 to {n_memories - 1:,}."
         )

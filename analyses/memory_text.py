@@ -4,8 +4,8 @@ Of tokens, a text is looked for in each of the vocabulary once, and then in ids.
 stored contexts at once, as bytes in one row (`memory_contexts`), so that a text over several tokens costs no more than
 one within; it may not run from one context into the next.
 
-A text is read as tokens are printed (`\n`, `\\`, `\xNN`), and compared byte by byte. Without capital ASCII letters it
-is also found where the corpus has capitals.
+A text is read as tokens are printed (`shown`: `·` or a space, `\n`, `\\`, `\xNN`), and compared byte by byte. Without
+capital ASCII letters it is also found where the corpus has capitals.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from analyses.memory_index import MemoryIndex
 from model.token_bytes import unprinted
@@ -26,16 +26,17 @@ class InTokens:
     place: Int[np.ndarray, "layer memory"]
     """Where in that order the best token stands that holds it, from 0; -1 where none does."""
 
-    exact: Bool[np.ndarray, "layer memory"]
-    """Whether that token is the text, but for white space around it."""
+    likeness: Int[np.ndarray, "layer memory"]
+    """How like the text that token is: 3 where it is the text, 2 where it is but for capitals and white space around
+    it, 1 where it holds it; 0 where none does."""
 
     any_token: bool
     """Whether there is a token in the vocabulary that holds it."""
 
     @property
     def relevance(self) -> Float[np.ndarray, "layer memory"]:
-        """1 / (1 + place), and 1 more for the text itself; 0 where it is not."""
-        return np.where(self.place >= 0, self.exact + 1 / (1 + np.maximum(self.place, 0)), 0.0)
+        """1 / (1 + place), and `likeness` - 1 more, so that a likelier token is always before one that is less so."""
+        return np.where(self.place >= 0, self.likeness - 1 + 1 / (1 + np.maximum(self.place, 0)), 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,14 +66,16 @@ def in_tokens(index: MemoryIndex, field: str, text: str) -> InTokens:
     needle, folds = needle_of(text)
     tokens = [raw.lower() for raw in index.token_bytes] if folds else index.token_bytes
     holds = np.array([needle in raw if needle else raw == b"" for raw in tokens])  # BOS alone stands for nothing
-    same, bare = np.zeros_like(holds), needle.strip()
+    likeness, bare = holds.astype(np.int8), needle.strip()
     for token in np.flatnonzero(holds):
-        same[token] = tokens[token] == needle or (bare != b"" and tokens[token].strip() == bare)
-    stored = index.array(f"reading.values.{field}")
-    exact = np.any(same[stored], axis=-1, keepdims=True)
-    best = np.where(exact, same[stored], holds[stored])
-    place = np.where(np.any(best, axis=-1), best.argmax(axis=-1), -1)
-    return InTokens(place=place, exact=exact[..., 0], any_token=bool(holds[:-1].any()))
+        if index.token_bytes[token] == needle:
+            likeness[token] = 3
+        elif tokens[token] == needle or (bare != b"" and tokens[token].strip() == bare):
+            likeness[token] = 2
+    of_stored = likeness[index.array(f"reading.values.{field}")]
+    best = of_stored.max(axis=-1)
+    place = np.where(best > 0, of_stored.argmax(axis=-1), -1)
+    return InTokens(place=place, likeness=best, any_token=bool(holds[:-1].any()))
 
 
 def in_triggers(index: MemoryIndex, text: str) -> InTriggers:
@@ -90,8 +93,17 @@ def in_triggers(index: MemoryIndex, text: str) -> InTriggers:
 def needle_of(text: str) -> tuple[bytes, bool]:
     r"""The bytes that are looked for, and whether capitals count as small letters: where the text itself has none.
 
-    >>> needle_of("self.x"), needle_of("Self"), needle_of(r"\n")
-    ((b'self.x', True), (b'Self', False), (b'\n', True))
+    >>> needle_of("self.x"), needle_of("Self"), needle_of(r"\n"), needle_of("·import")
+    ((b'self.x', True), (b'Self', False), (b'\n', True), (b' import', True))
     """
-    needle = unprinted(text)
+    needle = unprinted(text.replace(SPACE, " "))
     return needle, needle == needle.lower()
+
+
+SPACE = "·"
+"""How a space is printed; the character itself, which text seldom holds, is printed as its bytes."""
+
+
+def shown(text: str) -> str:
+    """A printable text with its spaces to be seen, as it can be asked for again."""
+    return text.replace(" ", SPACE)

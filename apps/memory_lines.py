@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from analyses.memory_text import shown
+
 if TYPE_CHECKING:
     from analyses.memory_index import MemoryIndex
     from analyses.memory_search import Found
@@ -32,7 +34,8 @@ def card_lines(record: Mapping[str, Any], width: int) -> Iterator[str]:
     yield from _share_lines(record)
     yield from _value_lines(record["value"])
     yield from ("", "Agreement", f"  {_agreement_line(record['agreement'])}")
-    yield from ("", f"Test it: {record['ablate']}")
+    if record["ablate"] is not None:
+        yield from ("", f"Test it: {record['ablate']}")
 
 
 def found_lines(index: MemoryIndex, found: Found, top: int, width: int) -> Iterator[str]:
@@ -40,8 +43,8 @@ def found_lines(index: MemoryIndex, found: Found, top: int, width: int) -> Itera
     from analyses.memory_card import trigger_record
     from analyses.memory_search import found_rows
 
-    shares = f"{len(found):,} of {index.alive.size:,} memories of {index.checkpoint}"
-    yield f"{shares}; the best {top}:" if len(found) > top else shares
+    shares = f"{len(found):,} of {index.alive.size:,} memories of {index.checkpoint} ({index.corpus})"
+    yield f"{shares}; the best {top:,}:" if len(found) > top else shares
     for hit, row in enumerate(found_rows(index, found, top)):
         place = int(found.layer[hit]), int(found.memory[hit])
         concept = None if row["concept"] and row["concept"] in row["why"] else row["concept"]
@@ -56,29 +59,33 @@ def context_line(trigger: Mapping[str, Any], room: int) -> str:
     """The end of a prefix with its last token marked and what follows, cut at its beginning to fit.
 
     >>> context_line({"before": "from model ", "last": "import", "next": " GPT", "cut": False}, 40)
-    'from model ⟦import⟧ → ·GPT'
+    'from·model·⟦import⟧ → ·GPT'
     >>> context_line({"before": "from model ", "last": "import", "next": " GPT", "cut": False}, 22)
-    '…model ⟦import⟧ → ·GPT'
+    '…model·⟦import⟧ → ·GPT'
     """
-    tail = f"⟦{trigger['last']}⟧ → {shown(trigger['next'])}"
-    before, left = trigger["before"], max(0, room - len(tail) - 1)
+    tail = f"⟦{shown(trigger['last'])}⟧ → {shown(trigger['next'])}"
+    before, left = shown(trigger["before"]), max(0, room - len(tail) - 1)
     if len(before) > left:
         return f"…{before[len(before) - left :]}{tail}"
     return f"{'…' if trigger['cut'] else ''}{before}{tail}"
 
 
-def shown(token: str) -> str:
-    """A printable token with its spaces visible."""
-    return token.replace(" ", "·")
-
-
 def _activity_lines(record: Mapping[str, Any]) -> Iterator[str]:
     seen = record["activity"]
     start = "" if seen["step 0 firing rate"] is None else f" (step 0: {seen['step 0 firing rate']:.1%})"
-    yield f"{record['memory']} of {record['checkpoint']}: {seen['state']}"
-    yield f"  above zero on {seen['firing rate']:.1%} of {seen['prefixes']:,} prefixes{start}"
+    state = "never fired" if seen["state"] == "dead" else seen["state"]
+    yield f"{record['memory']} of {record['checkpoint']} ({_corpus(record['corpus'])}): {state}"
+    if seen["state"] == "dead":
+        yield f"  never further from zero than 1e-6{start}"
+        return
+    yield f"  above zero on {seen['firing rate']:.1%} of prefixes{start}"
     yield f"  above a tenth of its largest on {seen['strong rate']:.1%}, negative on {seen['negative rate']:.1%}"
     yield f"  from {seen['lowest'] + 0.0:.3g} to {seen['largest']:.3g}, mean {seen['mean']:.3g}, std {seen['std']:.3g}"
+
+
+def _corpus(corpus: Mapping[str, Any]) -> str:
+    text = corpus["text"] or f"{corpus['split'].replace('_', '-')} text"
+    return f"{text}, {corpus['n_prefixes']:,} prefixes, seed {corpus['seed']}"
 
 
 def _trigger_lines(title: str, triggers: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
@@ -89,7 +96,9 @@ def _trigger_lines(title: str, triggers: Sequence[Mapping[str, Any]], width: int
 
 
 def _share_lines(record: Mapping[str, Any]) -> Iterator[str]:
-    shares, falls = record["shares"], record["deletions"]
+    shares = record["shares"]
+    if not shares["n"]:
+        return
     kinds = ", ".join(kind for kind in record["patterns"] if kind != record["pattern"])
     yield from ("", f"Its {shares['n']} triggers: {record['pattern']}{kinds and f' (also {kinds})'}")
     for name, said in SHARED.items():
@@ -97,11 +106,20 @@ def _share_lines(record: Mapping[str, Any]) -> Iterator[str]:
         if each["triggers"] is not None:
             start = "" if each["step 0"] is None else f"; at step 0 {each['step 0']:.0%}"
             yield f"  {each['triggers']:>5.0%} {said} (random prefixes {each['random']:.0%}{start})"
+    yield f"  {_deletion_line(record)}"
+
+
+def _deletion_line(record: Mapping[str, Any]) -> str:
+    """How far the coefficient falls without a token, or what measures it."""
+    falls = record["deletions"]
     if falls is None:
-        yield "  without a token: not measured, as this memory is not in the sample"
-    else:
-        told = ", ".join(f"{name} {falls[name]:.0%}" for name in ("first", "last", "random") if falls[name] is not None)
-        yield f"  without a token the coefficient falls: {told} (mean of {falls['n']} triggers)"
+        return f"without a token: not in the study's sample; measure it: {record['cut']}"
+    if not falls["n"]:
+        return "without a token: no trigger has three tokens that could be cut"
+    told = ", ".join(
+        f"{name} {round(falls[name], 2) + 0.0:.0%}" for name in ("first", "last", "random") if falls[name] is not None
+    )
+    return f"without a token the coefficient falls: {told} (mean of {falls['n']} triggers)"
 
 
 def _value_lines(value: Mapping[str, Any]) -> Iterator[str]:
@@ -119,11 +137,11 @@ def _value_lines(value: Mapping[str, Any]) -> Iterator[str]:
 
 def _agreement_line(agreement: Mapping[str, Any]) -> str:
     if agreement["rank"] is None:
-        return "it never fired, so that nothing followed"
+        return "none: it never fired, so nothing followed"
     share, chance = agreement["layer share"], agreement["layer chance"]
     layer = "" if share is None else f"; in its layer {share:.1%} agree, by chance {chance:.1%}"
     return (
-        f"what followed its top trigger, {shown(agreement['next'])}, stands at place {agreement['rank'] + 1} of "
+        f"what followed its top trigger, {shown(agreement['next'])}, stands at place {agreement['rank'] + 1:,} of "
         f"{agreement['d_vocab']:,} in its value's order; the first of them followed {agreement['n_agreeing']} of its "
         f"{agreement['n_triggers']} triggers{layer}"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from apps.console import remark, say
 
 if TYPE_CHECKING:
     from analyses.memory_index import MemoryIndex
-    from analyses.memory_search import Found
+    from analyses.memory_search import Found, Query
 
 
 def memories(
@@ -35,34 +36,73 @@ def memories(
     concept: Annotated[
         str, typer.Option("--concept", metavar="NAME", help="What promoted tokens share, such as digits.")
     ] = "",
-    layer: Annotated[int | None, typer.Option("--layer", min=0, help="In this layer only.")] = None,
+    layer: Annotated[int | None, typer.Option("--layer", help="In this layer only.")] = None,
     state: Annotated[
         str | None, typer.Option("--state", metavar="STATE", help="alive, dead or dense (fires on more than half).")
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="How many to show.")] = 20,
+    top: Annotated[int, typer.Option("--top", help="How many to show.")] = 20,
+    settings: Annotated[
+        list[str],
+        typer.Option("--set", metavar="KEY=VALUE", help="Which saved result, such as split=held_out; repeatable."),
+    ] = [],  # noqa: B006  (typer reads it and never changes it)
+    cut: Annotated[
+        bool, typer.Option("--cut", help="Of one memory: measure what its triggers lose with a token. Opens the model.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Look up what FFN memories promote and what fires them, in what ffn-memories saved. Opens no model."""
-    from analyses.memory_card import memory_record
+    """Look up what FFN memories promote and what fires them, in what ffn-memories saved. Only --cut opens the model."""
     from analyses.memory_index import saved_index
     from analyses.memory_matches import address_of
-    from analyses.memory_search import Query, search
-    from apps.memory_lines import card_lines, found_lines
+    from analyses.memory_search import Query
+    from model.errors import InputError
 
+    if top < 1:
+        raise InputError(f"--top {top} shows nothing; ask for at least 1.")
     asked = Query(
         text=query, promotes=promotes, suppresses=suppresses, trigger=trigger, pattern=pattern, concept=concept,
         layer=layer, state=state,
     )  # fmt: skip
-    index, address = saved_index(subject), address_of(query)
+    address = address_of(query)
+    if address is None and cut:
+        raise InputError("--cut measures one memory; name it, as in `cutaway memories RUN L1M37 --cut`.")
+    if address is not None and asked != Query(text=query):
+        raise InputError(
+            f"{query.strip()} names one memory, so there is nothing to search; ask for it alone, or leave it out."
+        )
+    index = saved_index(subject, settings)
+    say(_searched(index, asked, top, as_json) if address is None else _one(index, address, cut, as_json))
+
+
+def _one(index: MemoryIndex, address: tuple[int, int], cut: bool, as_json: bool) -> str:  # noqa: FBT001
+    """All that is known of one memory."""
+    from analyses.memory_card import memory_record
+    from apps.memory_lines import card_lines
+
+    record = memory_record(index, *address)
+    if cut:
+        from analyses.memory_cutting import cut_triggers
+
+        record["deletions"] = cut_triggers(index, *address)
+    if as_json:
+        return _json(record)
+    _tell(index.notes)
+    return "\n".join(card_lines(record, width_of_terminal()))
+
+
+def _searched(index: MemoryIndex, asked: Query, top: int, as_json: bool) -> str:  # noqa: FBT001
+    """The memories that were found."""
+    from analyses.memory_search import search
+    from apps.memory_lines import found_lines
+
     found = search(index, asked)
-    if address is not None and len(found):
-        record = memory_record(index, *address)
-        say(_json(record) if as_json else "\n".join(card_lines(record, width_of_terminal())))
-        return
-    say(
-        _json(_record(index, found, top)) if as_json else "\n".join(found_lines(index, found, top, width_of_terminal()))
-    )
-    for note in () if as_json else found.notes:
+    if as_json:
+        return _json(_record(index, found, top))
+    _tell((*index.notes, *found.notes))
+    return "\n".join(found_lines(index, found, top, width_of_terminal()))
+
+
+def _tell(notes: Sequence[str]) -> None:
+    for note in notes:
         remark(note)
 
 
@@ -72,14 +112,16 @@ def width_of_terminal() -> int:
 
 
 def _record(index: MemoryIndex, found: Found, top: int) -> dict[str, Any]:
+    from analyses.memory_card import corpus_record
     from analyses.memory_search import found_rows
 
     return {
         "format": 1,
         "checkpoint": index.checkpoint,
+        "corpus": corpus_record(index),
         "n_memories": int(index.alive.size),
         "n_hits": len(found),
-        "notes": list(found.notes),
+        "notes": [*index.notes, *found.notes],
         "hits": found_rows(index, found, top),
     }
 

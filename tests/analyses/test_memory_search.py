@@ -8,7 +8,7 @@ import pytest
 from analyses.memory_index import MemoryIndex
 from analyses.memory_matches import address_of
 from analyses.memory_search import MemoryState, Query, found_rows, rows, search
-from analyses.memory_text import in_tokens, in_triggers, needle_of
+from analyses.memory_text import in_tokens, in_triggers, needle_of, shown
 from interp.pattern_kinds import TriggerPattern
 from model.errors import ConfigError, InputError, UnknownNameError
 from tests.analyses.memory_indexes import made_index, random_index
@@ -84,15 +84,14 @@ def test_promoted_tokens_are_those_of_a_plain_look_at_every_token() -> None:
 
 
 def best_place(tokens: list[bytes], text: str) -> int:
-    """The first token that is the text, else the first that holds it, else -1."""
+    """The first token that is the text, else that is it but for capitals and white space around, else that holds it."""
     needle, folds = needle_of(text)
-    tokens = [raw.lower() for raw in tokens] if folds else tokens
-    holds = [needle in raw if needle else raw == b"" for raw in tokens]
-    same = [
-        held and (raw == needle or (needle.strip() != b"" and raw.strip() == needle.strip()))
-        for held, raw in zip(holds, tokens, strict=True)
-    ]
-    return same.index(True) if any(same) else holds.index(True) if any(holds) else -1
+    folded = [raw.lower() if folds else raw for raw in tokens]
+    holds = [needle in raw if needle else raw == b"" for raw in folded]
+    same = [held and (raw == needle or (needle.strip() != b"" and raw.strip() == needle.strip()))
+            for held, raw in zip(holds, folded, strict=True)]  # fmt: skip
+    itself = [held and raw == needle for held, raw in zip(holds, tokens, strict=True)]
+    return next((each.index(True) for each in (itself, same, holds) if any(each)), -1)
 
 
 def test_a_text_is_found_over_several_tokens_but_not_over_two_contexts() -> None:
@@ -117,8 +116,29 @@ def test_the_token_itself_comes_before_tokens_that_hold_it_and_early_before_late
     index = made_index(TOKENS, context, promoted)
     found = search(index, Query(promotes="a"))
     assert found.memory.tolist() == [2, 1, 0]
-    assert found.relevance.tolist() == [1 + 1 / 2, 1 + 1 / 3, 1]
+    assert found.relevance.tolist() == [2 + 1 / 2, 2 + 1 / 3, 1]
     assert found.why(0) == 'promotes "a" (place 2)'
+
+
+def test_the_token_itself_comes_before_the_same_with_a_space_or_a_capital() -> None:
+    """Ranked at place 1, " self" is behind "self" at place 3, and before a token that only holds it."""
+    tokens = [b"self", b" self", b"Self", b"selfish", b"x"]
+    promoted = np.array([[[3, 4, 4], [1, 4, 4], [4, 2, 4], [4, 4, 0]]])
+    index = made_index(tokens, np.full((1, 4, 1, 2), 4), promoted)
+    assert search(index, Query(promotes="self")).memory.tolist() == [3, 1, 2, 0]
+    assert search(index, Query(promotes="·self")).memory.tolist() == [1]
+    assert search(index, Query(promotes="Self")).memory.tolist() == [2]
+
+
+def test_what_is_printed_can_be_asked_for_again() -> None:
+    tokens = [" ·".encode(), b"  x", "·".encode(), b"\n", b"\\", b"y"]
+    index = made_index(tokens, np.full((1, 5, 1, 2), 5), np.arange(5).reshape(1, 5, 1))
+    printed = [shown(row["promotes"][0]) for row in sorted(rows(index, Query()), key=lambda row: row["memory"])]
+    assert printed == [r"·\xc2\xb7", "··x", r"\xc2\xb7", r"\n", r"\\"]
+    for memory, text in enumerate(printed):
+        assert search(index, Query(promotes=text)).memory[0] == memory, text
+    for row in rows(index, Query()):  # as --json has them
+        assert f"L0M{search(index, Query(promotes=row['promotes'][0])).memory[0]}" == row["memory"]
 
 
 def test_more_triggers_and_their_ends_come_first() -> None:
@@ -135,7 +155,7 @@ def test_a_plain_text_is_looked_for_in_promoted_tokens_and_triggers() -> None:
     found = search(index, Query(text="self"))
     assert sorted(found.memory.tolist()) == [0, 1]
     said = {int(memory): found.why(place) for place, memory in enumerate(found.memory)}
-    assert said == {0: "in 1 of 1 triggers, up to the last token in 1", 1: 'promotes " self" (place 2)'}
+    assert said == {0: "in 1 of 1 triggers, up to the last token in 1", 1: 'promotes "·self" (place 2)'}
 
 
 def test_everything_asked_has_to_be_met() -> None:
@@ -200,7 +220,16 @@ def test_an_address_finds_its_memory_and_says_where_there_is_none() -> None:
     index = random_index(TOKENS, (2, 9), seed=0)
     found = search(index, Query(text="L1M7"))
     assert (found.layer.tolist(), found.memory.tolist(), found.why(0)) == ([1], [7], "its address")
-    assert address_of("L1M7:zero") is None
+    assert (search(index, Query(text="l1m7")).memory.tolist(), address_of("L1M7:zero")) == ([7], None)
+    for text in ("L1M7:zero", "L1.M7", "l1 m7", "L1M7,L0M2"):
+        with pytest.raises(InputError, match="L1M7 looks that memory up"):
+            search(index, Query(text=text))
+    assert len(search(index, Query(text="in layer L1M7"))) == 0
+    with pytest.raises(InputError, match="`cutaway ablate made@7 L1M7:zero --metric text_loss` intervenes on it"):
+        search(index, Query(text="L1M7:zero"))
+    with pytest.raises(InputError, match='"L1H3" names a head'):
+        search(index, Query(text="L1H3"))
+    assert len(search(index, Query(trigger="L1M7:zero"))) == 0
     with pytest.raises(UnknownNameError, match=r"made@7 has no memory L1M9: its layers run from 0 to 1, and in each"):
         search(index, Query(text="L1M9"))
 
