@@ -88,11 +88,16 @@ def matched_places(
     is_mixed = any(len(each) > 1 for each in roles.values())
     by_activity = strata is not None and PlaceKind.MEMORY in kinds
     noun = " and ".join(_NOUNS[kind] for kind in (PlaceKind.HEAD, PlaceKind.MEMORY) if kind in kinds)
+    note = (
+        _note_of_one(places[0], len(sets), n_possible, by_activity)
+        if len(places) == 1
+        else _note(len(sets), n_possible, f"{noun} of each intervention" if is_mixed else noun, by_activity)
+    )
     return MatchedPlaces(
         sets=sets,
         shared=tuple(sum(place.label in ablated for place in each) for each in sets),
         n_possible=n_possible,
-        note=_note(len(sets), n_possible, f"{noun} of each intervention" if is_mixed else noun, by_activity),
+        note=note + (_amounts(places) if sets else ""),
     )
 
 
@@ -173,6 +178,24 @@ def _note(n: int, n_possible: int, what: str, by_activity: bool) -> str:  # noqa
         return f"no control: no other set has as many {what} in each layer{like}"
     which = f"all {n}" if n == n_possible else f"{n} random ones of the {_count(n_possible)}"
     return f"{which} other sets with as many {what} in each layer{like}"
+
+
+def _note_of_one(place: Place, n: int, n_possible: int, by_activity: bool) -> str:  # noqa: FBT001
+    """The same where one component stands for one other."""
+    what, like = (
+        f"{_NOUNS[place.kind]} of layer {place.layer}",
+        " that write about as much (|m| |v|)" if by_activity else "",
+    )
+    if not n:
+        return f"no control: there are no other {what}{like}"
+    which = f"all {n}" if n == n_possible else f"{n} random ones of the {_count(n_possible)}"
+    return f"{which} other {what}{like}"
+
+
+def _amounts(places: Sequence[Place]) -> str:
+    """What is put in the place of every control, where that is one number."""
+    stated = {place.stated for place in places}
+    return f" ({places[0].stated} for each)" if len(stated) == 1 and places[0].amount is not None else ""
 
 
 def _count(n: int) -> str:

@@ -243,13 +243,25 @@ def control_phrase(control: Control, unit: str = "nats", *, noun: str = "heads")
     """How matched sets fared, and whether they can decide anything; or why there are none."""
     if control.p is None or control.median is None or control.largest is None or control.smallest_p is None:
         return control.note
-    sign, verb = _direction(control)
+    verb, (median, sets_do) = _direction(control)[1], _sized(control.median)
     return (
-        f"{control.note} {verb} {fine(sign * control.median)[0]} {unit} (median) and at most "
-        f"{fine(sign * control.largest)[0]}{_disjoint(control, noun)} "
-        f"({p_phrase(control.p, control.smallest_p)}, the share of sets that {verb} at least as much, "
-        f"this one counted{_smallest(control)})"
+        f"{control.note} {sets_do} {median} {unit} (median) and {_at_most(control, control.largest, sets_do)}"
+        f"{_disjoint(control, noun)} ({p_phrase(control.p, control.smallest_p)}, "
+        f"the share of sets that {verb} at least as much, this one counted{_smallest(control)})"
     )
+
+
+def _sized(harm: float) -> tuple[str, str]:
+    """The size of a harm and what sets do that have it: they cost, or gain, that much."""
+    size = fine(abs(harm))[0]
+    return size, "gain" if harm < 0 and float(size) else "cost"
+
+
+def _at_most(control: Control, harm: float, said: str) -> str:
+    """How far the sets go at the end that p is about; `said` is the verb that stands before."""
+    verb, (size, sets_do) = _direction(control)[1], _sized(harm)
+    sets_do = sets_do if float(size) else verb
+    return f"{'' if sets_do == said else f'{sets_do} '}{'at most' if sets_do == verb else 'at least'} {size}"
 
 
 def _direction(control: Control) -> tuple[int, str]:
@@ -278,8 +290,8 @@ def _smallest(control: Control) -> str:
 
 def _disjoint(control: Control, noun: str) -> str:
     """Where some sets share components with the ablated one: how many share none, and what those cost."""
-    apart = _direction(control)[0] * control.harm[control.shared == 0]
+    (sign, verb), apart = _direction(control), control.harm[control.shared == 0]
     if not 0 < len(apart) < len(control.harm):
         return ""
     sets = "the one set that contains" if len(apart) == 1 else f"the {len(apart)} sets that contain"
-    return f", {sets} none of these {noun} at most {fine(float(apart.max()))[0]}"
+    return f", {sets} none of these {noun} {_at_most(control, sign * float((sign * apart).max()), verb)}"

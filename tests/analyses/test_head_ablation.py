@@ -78,7 +78,7 @@ def test_every_finding_on_the_planted_circuit_is_affirmed_with_its_numbers(resul
         assert "seed 0" in finding.sentence
     induction = found[2].sentence
     assert "the induction head L1H2 replaced by the mean" in induction
-    assert "all 3 other sets with as many heads in each layer" in induction
+    assert "all 3 other heads of layer 1 " in induction
     assert "; 3 allow no p below 0.25, too few to decide at 0.05" in induction
     assert "The effect is larger than that of all 3 matched sets, but so few sets cannot decide at 0.05" in induction
     assert "at step 0 the same cost 0.00 nats" in induction

@@ -91,6 +91,20 @@ def test_memories_are_exchanged_within_their_layer_and_stratum_and_nowhere_else(
     assert "writes about as much" not in without.note
 
 
+def test_what_one_memory_is_held_against_is_said_as_of_one_memory() -> None:
+    def noted(text: str, **given: object) -> str:
+        return matched(parse_places(text), CONFIG, **{"limit": 300, "seed": 1, **given}).note  # type: ignore[arg-type]
+
+    assert noted("L1M3:zero", strata=STRATA) == "all 49 other memories of layer 1 that write about as much (|m| |v|)"
+    assert noted("L1M3:set=2.5") == "all 199 other memories of layer 1 (set=2.5 for each)"
+    assert noted("L1M3:zero", limit=9) == "9 random ones of the 199 other memories of layer 1"
+    assert noted("L0H1:mean") == "all 3 other heads of layer 0"
+    assert noted("L1M3,L1M4:times=2", limit=9).endswith(
+        "other sets with as many memories in each layer (times=2 for each)"
+    )
+    assert "for each)" not in noted("L1M3:zero,L1M4:set=2", limit=9)
+
+
 @pytest.mark.parametrize(("strata", "valid"), [(STRATA, True), (None, False)])
 def test_the_p_of_busy_memories_is_valid_among_busy_ones_and_too_small_among_any(
     strata: Tensor | None, valid: bool

@@ -124,6 +124,16 @@ def test_a_set_that_gains_stands_beside_sets_that_gain() -> None:
     )
 
 
+def test_sets_that_gain_where_the_set_costs_are_not_said_to_cost_a_negative_amount() -> None:
+    harm = torch.tensor([-0.1, -0.2, -0.3])
+    control = Control(harm=harm, shared=torch.zeros(3, dtype=torch.int64), n_possible=3, p=0.25, note="all 3 sets")
+    assert control_phrase(control).startswith("all 3 sets gain 0.20 nats (median) and at least 0.10 (p <= 0.25, ")
+    gains = replace(control, harm=-harm, gains=True)
+    assert control_phrase(gains).startswith("all 3 sets cost 0.20 nats (median) and at least 0.10 (p <= 0.25, ")
+    mixed = replace(control, harm=torch.tensor([-0.1, -0.2, 0.3]))
+    assert control_phrase(mixed).startswith("all 3 sets gain 0.10 nats (median) and cost at most 0.30 (p <= 0.25, ")
+
+
 def test_a_divergence_has_no_p_since_it_is_never_below_zero() -> None:
     said = effect_sentences(effect_on(outcome(1.0, 0.9, 1.1, name="copy_kl")))[0]
     assert "p =" not in said
