@@ -12,7 +12,8 @@ from torch import Tensor
 from analyses.ffn_parts import Activity, Triggers, Values
 from interp.agreement import Agreement, measured_agreement, precision_at
 from interp.agreement_trends import ConfidenceBin, ConfidenceTrend, agreement_by_confidence, confidence_trend
-from interp.stats import Interval, bootstrap_mean
+from interp.share_intervals import share_interval
+from interp.stats import Interval
 from interp.token_concepts import MeaningfulShare
 from interp.trigger_deletions import TriggerDeletions
 from interp.trigger_patterns import TriggerEvidence
@@ -53,7 +54,7 @@ class LayerSummary:
     last_beats_first: Interval | None
     """Share of sampled memories whose coefficient falls further without a trigger's last token than without its first.
 
-    None where fewer than two were measured.
+    With Clopper and Pearson's interval; None where none was measured.
     """
 
     firing_rate: float
@@ -156,36 +157,37 @@ def _layer(read: Read, layer: int, n_permutations: int, n_deals: int, seed: int)
         n_dense=int(activity.dense[layer].sum()),
         agreement=measured_agreement(promoted, followed[:, 0], n_permutations=n_permutations, seed=seed),
         precision=precision_at(promoted, followed, followed.shape[1], n_permutations=n_deals, seed=seed),
-        median_rank=_median(read.values.next_rank[layer][alive]),
-        chance_rank=_median(read.dealt_ranks[layer].flatten()),
+        median_rank=median(read.values.next_rank[layer][alive]),
+        chance_rank=median(read.dealt_ranks[layer].flatten()),
         concepts=read.concepts[layer],
         last_token_share=_mean(read.evidence.last_token_share[layer][alive]),
-        last_beats_first=_last_beats_first(read.deletions, layer, seed),
-        firing_rate=_median(activity.firing_rate[layer][alive]),
-        strong_rate=_median(activity.strong_rate[layer][alive]),
-        negative_rate=_median(activity.negative_rate[layer][~dead]),
-        lowest_over_largest=_median(-lowest / largest),
+        last_beats_first=_last_beats_first(read.deletions, layer),
+        firing_rate=median(activity.firing_rate[layer][alive]),
+        strong_rate=median(activity.strong_rate[layer][alive]),
+        negative_rate=median(activity.negative_rate[layer][~dead]),
+        lowest_over_largest=median(-lowest / largest),
     )
 
 
-def _last_beats_first(deletions: TriggerDeletions | None, layer: int, seed: int) -> Interval | None:
+def _last_beats_first(deletions: TriggerDeletions | None, layer: int) -> Interval | None:
     if deletions is None:
         return None
-    beats = deletions.last_beats_first(layer).double()
-    return bootstrap_mean(beats, seed=seed) if len(beats) >= 2 else None
+    beats = deletions.last_beats_first(layer)
+    return share_interval(int(beats.sum()), len(beats)) if len(beats) else None
 
 
 def _medians(values: Float[Tensor, "memory fraction"]) -> Float[Tensor, " fraction"]:
-    return torch.tensor([_median(column) for column in values.T])
+    return torch.tensor([median(column) for column in values.T])
 
 
 def _mean(values: Tensor) -> float:
     return float(values.double().mean()) if len(values) else float("nan")
 
 
-def _median(values: Tensor) -> float:
-    """The middle value, or the mean of the two; torch's quantile would refuse more than 2^24 values."""
-    if not len(values):
+def median(values: Tensor) -> float:
+    """The middle one of the finite values, or the mean of the two; torch's quantile would refuse more than 2^24."""
+    known = values[values.isfinite()]
+    if not len(known):
         return float("nan")
-    ordered = np.sort(values.double().numpy())
+    ordered = np.sort(known.double().numpy())
     return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

@@ -15,17 +15,17 @@ from analyses.ffn_wording import (
     alive_at_both,
     change_of,
     changed,
+    changes_of,
     factor_of,
-    mean_of,
     moved,
     no_start,
-    percent,
-    points,
-    source,
+    source_of_layers,
 )
 from analyses.registry import Finding
-from analyses.verdicts import Verdict, extremes, verdict
+from analyses.verdicts import extremes, told, verdict
+from analyses.wording import percent, points
 from interp.pattern_kinds import TriggerPattern
+from interp.share_intervals import bounded_interval, mean_interval
 
 SHARE_FLOOR = 0.05
 """Smallest change of a share, and smallest excess over chance, that is claimed."""
@@ -43,16 +43,16 @@ def last_tokens(result: Result) -> Finding:
     if result.initial is None:
         said = [f"layer {layer.layer} {percent(layer.last_token_share)}" for layer in now.layers]
         shares = extremes(said, [layer.last_token_share for layer in now.layers])
-        return no_start(result, f"{shares} of a memory's triggers end in one token ({control})")
+        return no_start(result, f"of a memory's triggers end in one and the same token: {shares}; {control}")
     pairs = alive_at_both(now.last_token_share, result.initial.last_token_share)
-    changes = [mean_of(after - before, result.config.seed) for after, before in pairs]
+    changes = changes_of(pairs, bounded_interval)
     shown = moved(pairs, changes, lambda values: percent(float(values.double().mean())), change_of)
     cases = [verdict(change, SHARE_FLOOR) for change in changes]
     sentence = (
         f"{changed(cases, what, points(SHARE_FLOOR))}: mean over memories alive at both steps {shown}; {control} "
-        f"({source(result)})."
+        f"({source_of_layers(result)})."
     )
-    return Finding(sentence=sentence, found=Verdict.EFFECT in cases)
+    return Finding(sentence=sentence, found=told(cases))
 
 
 def patterns(result: Result) -> Finding:
@@ -67,9 +67,9 @@ def patterns(result: Result) -> Finding:
     if result.initial is None:
         said = [f"layer {n} {percent(_mean(held[n]))} ({_commonest(now, n)})" for n in range(result.n_layers)]
         shares = extremes(said, [_mean(each) for each in held])
-        return no_start(result, f"memories with a pattern in their triggers: {shares}; {rule}; {_covered(result)}")
+        return no_start(result, f"memories with a pattern in their triggers: {shares}; {rule}. {_covered(result)}")
     pairs = alive_at_both(held, _patterned(result.initial))
-    changes = [mean_of(after - before, result.config.seed) for after, before in pairs]
+    changes = changes_of(pairs, bounded_interval)
     cases = [verdict(change, SHARE_FLOOR) for change in changes]
     shown = moved(pairs, changes, lambda values: percent(_mean(values)), change_of)
     kinds = extremes(
@@ -79,9 +79,9 @@ def patterns(result: Result) -> Finding:
     what = "how many memories have a pattern in their triggers"
     sentence = (
         f"{changed(cases, what, points(SHARE_FLOOR))}: of memories with at least three triggers at both steps {shown}; "
-        f"{rule}. The commonest kinds: {kinds}. {_covered(result)} ({source(result)})."
+        f"{rule}. The commonest kinds: {kinds}. {_covered(result)} ({source_of_layers(result)})."
     )
-    return Finding(sentence=sentence, found=Verdict.EFFECT in cases)
+    return Finding(sentence=sentence, found=told(cases))
 
 
 def _patterned(summary: Summary) -> Float[Tensor, "layer memory"]:
@@ -123,11 +123,11 @@ def activity(result: Result) -> Finding:
         said = [f"layer {layer.layer} {percent(layer.firing_rate)}" for layer in now.layers]
         rates = extremes(said, [layer.firing_rate for layer in now.layers])
         dead = extremes([_dead(layer) for layer in now.layers], [layer.n_dead for layer in now.layers], ", ")
-        fact = f"memories fire on {rates} of prefixes (median), never fired: {dead}, {_dense(now)}"
+        fact = f"the median memory fires on this share of prefixes: {rates}; never fired: {dead}; {_dense(now)}"
         return no_start(result, fact)
     what = "how often memories fire (share of prefixes with a positive coefficient)"
     pairs = alive_at_both(now.firing_rate.log(), result.initial.firing_rate.log())
-    changes = [mean_of(after - before, result.config.seed) for after, before in pairs]
+    changes = changes_of(pairs, mean_interval)
     shown = moved(pairs, changes, lambda logs: percent(math.exp(float(logs.double().mean()))), factor_of)
     cases = [verdict(change, RATE_FLOOR) for change in changes]
     dead = extremes(
@@ -140,9 +140,9 @@ def activity(result: Result) -> Finding:
     )
     sentence = (
         f"{changed(cases, what, 'a factor of 1.5')}: geometric mean over memories alive at both steps {shown}. "
-        f"Never fired: {dead}; {_dense(now)}, {_dense(result.initial)} at step 0 ({source(result)})."
+        f"Never fired: {dead}; {_dense(now)}, {_dense(result.initial)} at step 0 ({source_of_layers(result)})."
     )
-    return Finding(sentence=sentence, found=Verdict.EFFECT in cases)
+    return Finding(sentence=sentence, found=told(cases))
 
 
 def _dense(summary: Summary) -> str:
@@ -165,20 +165,19 @@ def negative(result: Result) -> list[Finding]:
         [layer.negative_rate for layer in now.layers],
         ", ",
     )
-    facts = f"coefficients are negative on {rates} of prefixes (median); {means}{_signs(result)}"
+    facts = f"the median memory's coefficient is negative on {rates} (shares of prefixes); {means}{_signs(result)}"
     if result.initial is None:
         said = [f"layer {n} {percent(_mean(each))}" for n, each in enumerate(now.below_zero)]
         reach = extremes(said, [_mean(each) for each in now.below_zero])
-        return [no_start(result, f"of the range of a memory's coefficients {reach} lies below zero (mean); {facts}")]
+        return [no_start(result, f"of the range of a memory's coefficients lies below zero: {reach} (mean); {facts}")]
     pairs = alive_at_both(now.below_zero, result.initial.below_zero)
-    changes = [mean_of(after - before, result.config.seed) for after, before in pairs]
+    changes = changes_of(pairs, bounded_interval)
     cases = [verdict(change, SHARE_FLOOR) for change in changes]
     shown = moved(pairs, changes, lambda values: percent(_mean(values)), change_of)
     what = "how much of the range of a memory's coefficients lies below zero"
-    sentence = (
-        f"{changed(cases, what, points(SHARE_FLOOR))}: mean over memories {shown}; now {facts} ({source(result)})."
-    )
-    return [Finding(sentence=sentence, found=Verdict.EFFECT in cases)]
+    opening = changed(cases, what, points(SHARE_FLOOR))
+    sentence = f"{opening}: mean over memories {shown}; {facts} ({source_of_layers(result)})."
+    return [Finding(sentence=sentence, found=told(cases))]
 
 
 def _signs(result: Result) -> str:

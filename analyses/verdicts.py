@@ -38,6 +38,17 @@ def verdict(interval: Interval | None, floor: float) -> Verdict:
     return Verdict.BELOW if -floor < interval.low and interval.high < floor else Verdict.OPEN
 
 
+def told(verdicts: Sequence[Verdict]) -> bool | None:
+    """Of a claim about any of several: affirmed where it is so of one, denied where it is so of none, else left open.
+
+    >>> told([Verdict.BELOW, Verdict.EFFECT]), told([Verdict.BELOW, Verdict.BELOW]), told([Verdict.BELOW, Verdict.OPEN])
+    (True, False, None)
+    """
+    if Verdict.EFFECT in verdicts:
+        return True
+    return None if Verdict.OPEN in verdicts else False
+
+
 def together(verdicts: Sequence[Verdict]) -> Verdict:
     """The one case of all, else open: a claim about several needs every one of them."""
     return verdicts[0] if len(set(verdicts)) == 1 else Verdict.OPEN
@@ -79,11 +90,11 @@ def extremes(said: Sequence[str], values: Sequence[int | float], separator: str 
     return f"{said[least]} (the least of {len(said)} layers) to {said[most]} (the most)"
 
 
-def listed(numbers: Sequence[int]) -> str:
+def listed(parts: Sequence[str | int]) -> str:
     """As in "4, 8 and 16".
 
     >>> listed([4]), listed([4, 8, 16])
     ('4', '4, 8 and 16')
     """
-    *others, last = map(str, numbers)
+    *others, last = map(str, parts)
     return f"{', '.join(others)} and {last}" if others else last

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.stats import bootstrap_mean
+from interp.share_intervals import bounded_interval, share_interval
+from interp.stats import Interval
 from model.errors import InputError
 
 
@@ -36,7 +37,7 @@ class Agreement:
     """Memories whose value's top token followed their top trigger (or mean share of triggers it did); NaN if n is 0."""
 
     low: float
-    """Lower end of the 95% bootstrap interval of `share` over memories."""
+    """Lower end of the 95% interval of `share` over memories: Clopper and Pearson's, or that for what is bounded."""
 
     high: float
     """Upper end."""
@@ -80,7 +81,7 @@ def measured_agreement(
     """
     permuted = permuted_shares(promoted, followed, n_permutations=n_permutations, seed=seed, layers=layers)
     agrees = (promoted == followed).double()
-    return _beside_chance(agrees, permuted, chance_agreement(promoted, followed, layers), seed)
+    return _beside_chance(agrees, permuted, chance_agreement(promoted, followed, layers))
 
 
 def precision_at(
@@ -108,11 +109,11 @@ def precision_at(
     permuted = [shares(followed[order], n_triggers[order]).mean() for order in orders]
     weights = (followed >= 0).double() / n_triggers[:, None]
     chance = _expected(promoted, followed.flatten(), weights.flatten()) / max(1, len(promoted))
-    return _beside_chance(shares(followed, n_triggers), torch.tensor(permuted, dtype=torch.float64), chance, seed)
+    return _beside_chance(shares(followed, n_triggers), torch.tensor(permuted, dtype=torch.float64), chance)
 
 
 def _beside_chance(
-    agrees: Float[Tensor, " memory"], permuted: Float[Tensor, " permutation"], chance: float, seed: int
+    agrees: Float[Tensor, " memory"], permuted: Float[Tensor, " permutation"], chance: float
 ) -> Agreement:
     """The mean of `agrees` with its interval, beside the means of permutations and their expectation."""
     n_permutations = len(permuted)
@@ -122,14 +123,14 @@ def _beside_chance(
             n=0, share=nan, low=nan, high=nan, chance=nan, chance_low=nan, chance_high=nan, p=1.0,
             n_permutations=n_permutations,
         )  # fmt: skip
-    low, high = _interval(agrees, seed)
+    found = _interval(agrees)
     chance_low, chance_high = torch.quantile(permuted, torch.tensor([0.025, 0.975], dtype=permuted.dtype)).tolist()
     share = agrees.mean()
     return Agreement(
         n=len(agrees),
         share=float(share),
-        low=low,
-        high=high,
+        low=found.low,
+        high=found.high,
         chance=chance,
         chance_low=chance_low,
         chance_high=chance_high,
@@ -138,12 +139,11 @@ def _beside_chance(
     )
 
 
-def _interval(agrees: Float[Tensor, " memory"], seed: int) -> tuple[float, float]:
-    """Ends of the 95% bootstrap interval; anything from 0 to 1 where there is but one memory."""
-    if len(agrees) < 2:
-        return 0.0, 1.0
-    interval = bootstrap_mean(agrees, n_resamples=2000, seed=seed)
-    return interval.low, interval.high
+def _interval(agrees: Float[Tensor, " memory"]) -> Interval:
+    """Of memories that agree or do not the exact one; of shares of triggers, which lie between, that for what does."""
+    if bool(((agrees == 0) | (agrees == 1)).all()):
+        return share_interval(int(agrees.sum()), len(agrees))
+    return bounded_interval(agrees, least=0.0)
 
 
 def chance_agreement(
@@ -234,15 +234,3 @@ def partners(n: int, most: int, seed: int) -> Int[Tensor, "memory partner"]:
     circle = torch.randperm(n, generator=generator)
     distances = 1 + torch.randperm(max(0, n - 1), generator=generator)[:most]
     return circle[(circle.argsort()[:, None] + distances) % max(1, n)]
-
-
-def commonest_share(
-    tokens: Int[Tensor, "memory trigger"], present: Bool[Tensor, "memory trigger"]
-) -> Float[Tensor, " memory"]:
-    """Share of each memory's present triggers that end in the commonest last token among them; NaN without triggers.
-
-    >>> commonest_share(torch.tensor([[5, 5, 5, 2]]), torch.ones(1, 4, dtype=torch.bool)).tolist()
-    [0.75]
-    """
-    alike = (tokens[:, :, None] == tokens[:, None, :]) & present[:, None, :] & present[:, :, None]
-    return alike.sum(-1).amax(-1).float() / present.sum(-1)

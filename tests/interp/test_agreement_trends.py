@@ -157,6 +157,32 @@ def test_p_within_layers_keeps_its_level() -> None:
     assert sum(p <= 0.05 for p in ps) <= 8  # 3 expected; more than 8 has a chance below one percent
 
 
+def test_values_that_are_all_as_sure_have_every_deal_as_good_as_their_own() -> None:
+    promoted, followed, _, layers = made(60, seed=1, rise=0.5)
+    found = confidence_trend(promoted, followed, torch.ones(60), layers, n_permutations=49, seed=0)
+    assert (found.within, found.within_p) == (0.5, 1.0)
+
+
+def test_next_tokens_are_dealt_within_layers_where_trends_are_tested() -> None:
+    """One layer agrees in all its memories, the other in none, whichever way they are dealt: no deal differs."""
+    promoted = torch.tensor([1] * 10 + [2] * 10)
+    followed = torch.tensor([3] * 10 + [2] * 10)
+    layers, confidence = torch.arange(20) // 10, torch.arange(20.0)
+    found = confidence_trend(promoted, followed, confidence, layers, n_permutations=49, seed=0)
+    assert found.rho > 0.8
+    assert found.chance == pytest.approx(found.rho)
+    assert (found.p, found.within_p) == (1.0, 1.0)
+
+
+def test_which_memories_agree_is_shuffled_within_layers() -> None:
+    """Of two layers only the surer memory of the smaller one agrees: within it that is an even chance, not 6 in 8."""
+    promoted, followed = torch.zeros(8, dtype=torch.int64), torch.tensor([1] * 7 + [0])
+    layers = torch.tensor([0] * 6 + [1] * 2)
+    found = confidence_trend(promoted, followed, torch.arange(8.0), layers, n_permutations=999, seed=0)
+    assert found.within == 1
+    assert found.within_p == pytest.approx(0.5, abs=0.07)
+
+
 def test_where_nothing_or_everything_agrees_there_is_no_trend() -> None:
     tokens, other = torch.zeros(6, dtype=torch.int64), torch.ones(6, dtype=torch.int64)
     for followed in (tokens, other):
