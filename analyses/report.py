@@ -12,7 +12,7 @@ from typing import Any
 
 from analyses.registry import STUDIES, Finding
 from analyses.results import SavedResult
-from analyses.shelf import shelf_of_run
+from analyses.shelf import fault_sentences, shelf_of_run
 from model.errors import CutawayError, InputError
 from model.files import write_atomically
 from model.lab import imported_from, read_metrics, read_run
@@ -61,8 +61,8 @@ def gathered(run_dir: Path, results: Sequence[SavedResult]) -> Report:
             saved.result  # noqa: B018  (reading is the point)
             good.append(saved)
         except CutawayError as error:
-            faults.append(str(error))
-    return _report(run_dir, good, faults)
+            faults.append(error)
+    return _report(run_dir, good, fault_sentences(faults))
 
 
 def gathered_from(run_dir: Path) -> Report:

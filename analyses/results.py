@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "FORMAT", "RECORD", "TENSORS", "Provenance", "SavedResult", "from_here", "load_result", "read_record",
-    "result_folder", "save_result",
+    "FORMAT", "RECORD", "TENSORS", "OtherVersion", "Provenance", "SavedResult", "from_here", "load_result",
+    "read_record", "result_folder", "save_result",
 ]  # fmt: skip
 
 
@@ -88,6 +88,14 @@ class Provenance:
     """Versions of python, torch, numpy and cutaway."""
 
 
+class OtherVersion(CheckpointError):
+    """A result is whole, but its study has other fields by now."""
+
+    def __init__(self, saved: SavedResult, sentence: str) -> None:
+        super().__init__(sentence)
+        self.saved = saved
+
+
 @dataclass(frozen=True)
 class SavedResult:
     """A result in its folder. What is light is here; the tensors are read when `result` is first asked for."""
@@ -104,8 +112,9 @@ class SavedResult:
         try:
             return decode(self._study.result_class, record["result"], tensors)
         except CutawayError as error:
-            said = f"{self.path} was saved by another version of {self.study}: {error} {REMEDY}"
-            raise CheckpointError(said) from None
+            raise OtherVersion(
+                self, f"{self.path} was saved by another version of {self.study}: {error} {REMEDY}"
+            ) from None
 
     @cached_property
     def config(self) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analyses.results import RECORD, SavedResult, load_result
+from analyses.results import RECORD, OtherVersion, SavedResult, load_result
 from model.errors import CutawayError
 
 
@@ -18,7 +18,7 @@ class Shelf:
     """Those that can be read, by step; of one step the run's own last, and the newest of these at the very end."""
 
     faults: tuple[str, ...] = ()
-    """One sentence for each that cannot."""
+    """A sentence for each that is damaged, and one for all that another version saved."""
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -60,15 +60,38 @@ def shelf_of_run(run_dir: Path, study: str, read: Callable[[Path], SavedResult] 
 def _shelf(run_dir: Path, study: str, read: Callable[[Path], SavedResult], places: Sequence[Path]) -> Shelf:
     """The results in `places`, and those of pairs that the run is half of."""
     good: list[SavedResult] = []
-    faults: list[str] = []
+    faults: list[CutawayError] = []
     for folder in (folder for place in places for folder in _folders(place / study)):
         try:
             good.append(read(folder))
         except CutawayError as error:
-            faults.append(str(error))
+            faults.append(error)
     good += _of_pairs(run_dir, study, read)
     good.sort(key=lambda saved: (_step(saved), run_dir in saved.path.parents, saved.provenance.created))
-    return Shelf(results=tuple(good), faults=tuple(faults))
+    return Shelf(results=tuple(good), faults=fault_sentences(faults))
+
+
+def fault_sentences(faults: Sequence[CutawayError]) -> tuple[str, ...]:
+    """What is left out and why: what another version saved in one sentence for each study, with what makes it again."""
+    older: dict[str, list[SavedResult]] = {}
+    for fault in faults:
+        if isinstance(fault, OtherVersion):
+            older.setdefault(fault.saved.study, []).append(fault.saved)
+    damaged = [str(fault) for fault in faults if not isinstance(fault, OtherVersion)]
+    return (*damaged, *(_left_out(study, saved) for study, saved in older.items()))
+
+
+def _left_out(study: str, saved: Sequence[SavedResult]) -> str:
+    commands = list(dict.fromkeys(each.command.removesuffix(" --fresh") for each in saved))
+    named = " and ".join(f"`{command}`" for command in commands[:_NAMED])
+    more = "" if len(commands) <= _NAMED else f" and {len(commands) - _NAMED} more commands like these"
+    n, are, them = (f"{len(saved)} results", "are", "them") if len(saved) > 1 else ("1 result", "is", "it")
+    make = "make" if len(commands) > 1 else "makes"
+    return f"{n} saved by another version of {study} {are} left out; {named}{more} {make} {them} again."
+
+
+_NAMED = 2
+"""Commands written out in one sentence."""
 
 
 def _of_pairs(run_dir: Path, study: str, read: Callable[[Path], SavedResult]) -> Iterator[SavedResult]:

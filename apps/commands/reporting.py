@@ -48,7 +48,7 @@ def _tell(report: Report, path: Path) -> None:
     for study, each in said.items():
         say(f"{study:<20} {_steps(each)}")
     for fault in report.faults:
-        remark(f"Left out: {fault}")
+        remark(fault)
 
 
 def _steps(said: Answers) -> str:
