@@ -26,7 +26,7 @@ from model.errors import CheckpointError, InputError, UnknownNameError
 from model.lab import Lab
 from model.training.distributed import World
 from model.training.interrupts import Interrupted
-from tests.analyses.test_ffn_memories import python_lab, quick
+from tests.memory_runs import python_lab, quick
 from tests.ranks import together
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
