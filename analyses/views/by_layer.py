@@ -20,7 +20,9 @@ from analyses.figures import CATEGORIES, FAINT
 Spec = dict[str, Any]
 """A figure in Vega-Lite, without the theme (`analyses.figures.theme`)."""
 
-HEIGHT = 150
+HEIGHT, ROW = 150, 17
+"""Of a figure, and of one entry of a legend, which must not be taller than its figure: what is beyond is cut off."""
+
 CHANCE, PALE = "#b9bcc3", "#c9ccd3"
 
 
@@ -101,7 +103,7 @@ def parts_figure(shares: Sequence[tuple[int, str, float]], names: Sequence[str],
     there = [name for name in names if any(row["part"] == name and row["share"] for row in rows)]
     return {
         "title": _title(title),
-        "height": HEIGHT,
+        "height": max(HEIGHT, ROW * len(there)),
         "datasets": {"parts": rows},
         "data": {"name": "parts"},
         "mark": "bar",
@@ -112,7 +114,7 @@ def parts_figure(shares: Sequence[tuple[int, str, float]], names: Sequence[str],
                 "field": "part",
                 "type": "nominal",
                 "scale": {"domain": list(names), "range": list(PARTS[: len(names)])},
-                "legend": {"title": None, "orient": "right", "symbolType": "square", "values": there},
+                "legend": {"title": None, "orient": "right", "symbolType": "square", "values": there, "rowPadding": 1},
             },
             "order": {"field": "order", "type": "quantitative"},
             "tooltip": [

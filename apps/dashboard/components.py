@@ -19,6 +19,7 @@ from analyses.shelf import Shelf
 from analyses.views import View, sources
 from analyses.views.payload import Payload, checked
 from apps.dashboard import data
+from apps.dashboard.address import Part, choice_of, restore, write
 from apps.dashboard.charts import spec_of
 from apps.dashboard.data import Run
 from apps.dashboard.state import toggled
@@ -55,6 +56,14 @@ def chart(figure: Any, *, alt: str, key: str, width: Literal["content", "stretch
     """Draw a study's figure as the study drew it, on the page's own background."""
     spec = spec_of(figure, dark=st.context.theme.type == "dark")
     st.vega_lite_chart(spec, theme=None, width=width, key=key, alt=alt)
+
+
+def panel(figure: Mapping[str, Any], title: str, said: str, *, key: str) -> None:
+    """A small figure under its title and a sentence that says what it shows."""
+    with st.container(gap="xxsmall"):
+        st.caption(f"**{literal(title)}**  \n{literal(said)}")
+        untitled = {name: part for name, part in figure.items() if name != "title"}
+        chart(untitled, alt=said, key=key, width="stretch")
 
 
 def findings(found: Iterable[Finding]) -> None:
@@ -161,10 +170,11 @@ def pick_from(
     alt: str,
     height: int | Literal["content"] = 320,
     words: Mapping[str, str] | None = None,
+    widths: Mapping[str, int] | None = None,
 ) -> None:
     """A table in which a click on a row selects what its column `name` says.
 
-    `words` are what may stand in a column of lists, each word with its colour.
+    `words` are what may stand in a column of lists, each word with its colour; `widths` are pixels of columns.
     """
 
     def picked() -> None:
@@ -172,7 +182,9 @@ def pick_from(
         if chosen:
             st.session_state[name] = str(rows.iloc[chosen[0]][name])
 
-    shown = {column: st.column_config.NumberColumn(format="%.3f") for column in rows.select_dtypes("floating").columns}
+    wide, fractions = widths or {}, rows.select_dtypes("floating").columns
+    shown: dict[str, Any] = {column: st.column_config.Column(width=width) for column, width in wide.items()}
+    shown |= {column: st.column_config.NumberColumn(format="%.3f", width=wide.get(column)) for column in fractions}
     listed = [column for column in rows if any(isinstance(cell, list) for cell in rows[column])] if words else []
     for column in listed:
         options, colours = list(words or {}), list((words or {}).values())
@@ -208,28 +220,42 @@ def missing(what: str, *commands: str) -> None:
 
 def on_shelf(study: str, run: Run, step: int | None, shelf: Shelf) -> SavedResult | None:
     """The saved result at this step; where there is none, that is said, and so is what cannot be read."""
-    _faults(shelf.faults)
+    faults(study, run, step)
     every = shelf.every(step)
     if not every:
         missing_result(study, run, step, shelf)
         return None
+    labels = {
+        saved.provenance.config_hash: f"{data.settings_of(saved)} ({saved.provenance.created[:16].replace('T', ' ')})"
+        for saved in every
+    }
+    asked = Part(name=study, key=f"result-{study}", read=choice_of(list(labels), f"{study} result at step {step}"))
+    for notice in restore([asked]):
+        st.warning(literal(notice), icon=":material/link_off:")
+    if st.session_state.get(asked.key) not in labels:
+        st.session_state[asked.key] = next(iter(labels))
     if len(every) == 1:
         return every[0]
-    labels = {
-        saved.provenance.config_hash: f"{data.settings_of(saved)} ({saved.provenance.created})" for saved in every
-    }
-    chosen = st.selectbox("Result", list(labels), format_func=labels.__getitem__, key=f"result-{study}")
+    chosen = st.selectbox("Result", list(labels), format_func=labels.__getitem__, key=asked.key)
+    write([asked])
     return next(saved for saved in every if saved.provenance.config_hash == chosen)
 
 
-def _faults(faults: Sequence[str]) -> None:
-    """Say of the results that cannot be read why: of the first at once, of others under a fold."""
-    for fault in faults[:1]:
-        damaged(CutawayError(fault))
-    if len(faults) > 1:
-        with st.expander(f"Results that cannot be read: {len(faults) - 1} more", type="compact"):
-            for fault in faults[1:]:
-                st.caption(literal(fault))
+def faults(study: str, run: Run, step: int | None) -> None:
+    """What cannot be read of a study's results: of damaged ones why; that those of this step are of an older version.
+
+    Older ones of other steps are nothing to be told of here.
+    """
+    found = data.faults(run, study)
+    if any(fault.outdated and fault.step == step for fault in found):
+        caption(f"A result at step {step} was saved by another version of {study} and is left out: run it again.")
+    broken = [fault for fault in found if not fault.outdated]
+    for fault in broken[:1]:
+        damaged(CutawayError(fault.sentence))
+    if len(broken) > 1:
+        with st.expander(f"Results that cannot be read: {len(broken) - 1} more", type="compact"):
+            for fault in broken[1:]:
+                st.caption(literal(fault.sentence))
 
 
 def missing_result(study: str, run: Run, step: int | None, shelf: Shelf) -> None:

@@ -19,7 +19,7 @@ import streamlit as st
 
 from analyses import shelf as shelves_on_disk
 from analyses.registry import STUDIES, Finding, get_study
-from analyses.results import RECORD, TENSORS, SavedResult, from_here
+from analyses.results import RECORD, TENSORS, OtherVersion, SavedResult, from_here
 from analyses.shelf import Shelf
 from apps.dashboard.launch import ROOT_VARIABLE
 from model.checkpoint import CONFIG, MANIFEST, Manifest, checkpoint_path, checkpoint_steps, read_manifest
@@ -134,19 +134,56 @@ def shelf(run: Run, study: str) -> Shelf:
     return shelves_on_disk.shelf(run.path, study, read=_read)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """A saved result that cannot be read."""
+
+    step: int | None
+    """None where it is damaged, or of no run."""
+    outdated: bool
+    """Whether it is whole, but of another version."""
+    sentence: str
+
+
+def faults(run: Run, study: str) -> tuple[Fault, ...]:
+    """The results of `study` for `run` that cannot be read."""
+    found: list[Fault] = []
+
+    def read(folder: Path) -> SavedResult:
+        try:
+            return _read(folder)
+        except CutawayError as error:
+            if not folder.is_relative_to(run.path.parent / run.name) and folder.parents[1].name != "_studies":
+                raise  # of another run, which is told there
+            outdated = isinstance(error, OtherVersion)
+            step = error.saved.provenance.step if isinstance(error, OtherVersion) else None
+            found.append(Fault(step=step, outdated=outdated, sentence=str(error)))
+            raise
+
+    shelves_on_disk.shelf(run.path, study, read=read)
+    return tuple(found)
+
+
 def shelves(run: Run) -> dict[str, Shelf]:
     """What is saved of every study."""
     return {name: shelf(run, name) for name in STUDIES}
 
 
 def _read(folder: Path) -> SavedResult:
-    return _result(str(folder), _stamp(folder / RECORD) + _stamp(folder / TENSORS))
+    found = _result(str(folder), _stamp(folder / RECORD) + _stamp(folder / TENSORS))
+    if isinstance(found, CutawayError):
+        raise found.with_traceback(None)  # it is kept, and would gather the frames of every click
+    return found
 
 
 @st.cache_resource(max_entries=256, show_spinner=False)
-def _result(folder: str, stamp: int) -> SavedResult:
+def _result(folder: str, stamp: int) -> SavedResult | CutawayError:
+    """The result, or why it cannot be read, so that it is not tried again at every click."""
     del stamp
-    return shelves_on_disk.whole_result(Path(folder))
+    try:
+        return shelves_on_disk.whole_result(Path(folder))
+    except CutawayError as error:
+        return error
 
 
 def findings(saved: SavedResult) -> tuple[Finding, ...]:

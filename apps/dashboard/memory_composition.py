@@ -37,8 +37,8 @@ class Panel:
     name: str
     """Of the measure's field."""
     title: str
-    alt: str
-    """What it shows, for a screen reader."""
+    said: str
+    """What it shows, in a sentence."""
     row: int | None = None
     """Which row of the field, where it has several."""
     chance: str | None = None
@@ -57,15 +57,15 @@ def draw(run: Run, step: int | None, layer: int) -> None:
     if saved is None:
         return
     result = saved.result
-    with st.grid(4, min_column_width=MIN_WIDTH, gap="small") as grid:
+    with st.grid(4, min_column_width=MIN_WIDTH, gap="small", vertical_alignment="bottom") as grid:
         for panel in PANELS:
             figure = by_layer_figure(points(result, panel), panel.title, marked=layer)
-            components.chart(figure, alt=panel.alt, key=f"composition-{panel.name}", width="stretch")
+            components.panel(figure, panel.title, panel.said, key=f"composition-{panel.name}")
         with grid.cell(column_span=2):
-            figure = parts_figure(parts(result), list(CASES.values()), "whose token comes out")
-            components.chart(
-                figure, alt="Whose token comes out of each layer", key="composition-parts", width="stretch"
-            )
+            title = "whose token comes out"
+            figure = parts_figure(parts(result), list(CASES.values()), title)
+            said = "The token that comes out of a layer was the stream's, is the FFN update's own, both, or neither's"
+            components.panel(figure, title, said, key="composition-parts")
         with grid.cell(column_span=2):
             components.table(cases_table(result, layer), alt=f"Whose token layer {layer}'s is", height="content")
     components.caption(
@@ -82,24 +82,24 @@ PANELS = (
     Panel(
         name="active",
         title="memories that are active",
-        alt="Share of a layer's memories that are active at a prefix, by layer",
+        said="Share of a layer's memories that are active at a prefix",
     ),
     Panel(
         name="zero_agreement",
         title="no active one has FFN's token",
-        alt="Share of prefixes on which no active memory has the FFN's own token, by layer",
+        said="Share of prefixes on which no active memory has the FFN's own token",
         row=list(Counted).index(Counted.ACTIVE),
         chance="zero_agreement_dealt",
     ),
     Panel(
         name="residual_agreement",
         title="decided before the FFN",
-        alt="Share of prefixes on which the stream before the FFN has the model's token, by layer",
+        said="Share of prefixes on which the stream before the FFN has the model's token",
     ),
     Panel(
         name="breakdown",
         title="composed: neither's token",
-        alt="Share of prefixes on which the token that comes out is neither the stream's nor the FFN's, by layer",
+        said="Share of prefixes on which the token that comes out is neither the stream's nor the FFN's",
         row=Case.COMPOSITION,
         chance="breakdown_dealt",
     ),

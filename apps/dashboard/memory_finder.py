@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
+from analyses.ffn_memories import Result
+from analyses.memory_matches import address_of
 from analyses.memory_search import MemoryState, Query
 from analyses.results import SavedResult
 from analyses.views import visible
 from apps.dashboard import components, data
-from apps.dashboard.memory_rows import KINDS, Memory
+from apps.dashboard.address import Part, choice_of, restore, write
+from apps.dashboard.memory_rows import Memory, kind_name
 from apps.dashboard.state import memory_name
 from interp.pattern_kinds import TriggerPattern
 from model.errors import CutawayError
@@ -22,10 +25,13 @@ LIMIT = 200
 
 ANY = ""
 
+WIDTHS = {"memory": 76, "kind": 104, "fires on": 68, "then": 56, "agrees": 64}
+"""Pixels of columns whose content is short: what matters most comes first, where a narrow window shows it."""
+
 
 def draw(saved: SavedResult) -> list[str]:
     """The search and the memories it finds; the names of those listed, in order."""
-    query = _asked(saved.result.n_layers)
+    query = _asked(saved.result)
     n_memories = saved.result.reading.activity.firing_rate.numel()
     try:
         found = data.memories_found(saved, query, LIMIT)
@@ -38,7 +44,9 @@ def draw(saved: SavedResult) -> list[str]:
         components.caption(f"none of {n_memories:,} memories is like that")
         return []
     with st.container(key="memory_table"):
-        components.pick_from(_shown(found.rows), "memory", key=f"memory_rows-{query}", alt=f"{found.n} memories found")
+        components.pick_from(
+            _shown(found.rows), "memory", key=f"memory_rows-{query}", alt=f"{found.n} memories found", widths=WIDTHS
+        )  # fmt: skip
     listed = [str(row["memory"]) for row in found.rows]
     many = f"the first {len(listed)} of {found.n:,} found" if found.n > len(listed) else f"{found.n:,} found"
     components.caption(f"{many}, of {n_memories:,} memories", "click a row to open one, or step with J and K")
@@ -50,14 +58,14 @@ def _shown(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     shown = [
         {
             "memory": row["memory"],
-            "found in": row["why"],
+            "kind": row["pattern"],
+            "fires on": f"{row['firing rate']:.1%}",
             "ends in": _end(visible(row["trigger"])),
             "then": visible(row["next"]) if row["next"] else "",
             "promotes": " ".join(map(visible, row["promotes"])),
+            "found in": row["why"],
             "concept": row["concept"] or "",
-            "kind": KINDS[TriggerPattern(row["pattern"])],
             "agrees": row["agrees"],
-            "fires on": row["firing rate"],
         }
         for row in rows
     ]
@@ -69,25 +77,49 @@ def _end(text: str, longest: int = 28) -> str:
     return text if len(text) <= longest else "…" + text[1 - longest :]
 
 
-def _asked(n_layers: int) -> Query:
+def _parts(n_layers: int) -> dict[str, Part]:
+    """The inputs of the search by their names in the address."""
+    reads: dict[str, tuple[str, Callable[[str], str]]] = {
+        "find": ("wanted", str),
+        "layer": (f"wanted_layer_{n_layers}", choice_of([*map(str, range(n_layers))], "layer")),
+        "pattern": ("wanted_kind", choice_of(list(TriggerPattern), "pattern")),
+        "concept": ("wanted_concept", str),
+        "state": ("wanted_state", choice_of(list(MemoryState), "state of a memory")),
+    }
+    return {name: Part(name=name, key=key, read=read) for name, (key, read) in reads.items()}
+
+
+def searched_in(result: Result) -> Memory | None:
+    """The memory whose address stands in the search, if one does and there is such a one."""
+    address = address_of(str(st.session_state.get("wanted") or ""))
+    n_layers, n_memories = result.reading.activity.firing_rate.shape
+    return address if address is not None and address[0] < n_layers and address[1] < n_memories else None
+
+
+def _asked(result: Result) -> Query:
     """What is looked for: one text, and what else a memory must be."""
+    n_layers = result.n_layers
+    parts = _parts(n_layers)
+    for notice in restore(list(parts.values())):
+        st.warning(components.literal(notice), icon=":material/link_off:")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         text = st.text_input(
-            "Search", key="wanted", live=True, type="search", persist_state="session",
+            "Search", key="wanted", live=True, type="search", on_change=_open_address, args=(result,),
             placeholder="a token, the end of a trigger, or L1M37",
         )  # fmt: skip
         layer = st.selectbox(
-            "Layer", [ANY, *map(str, range(n_layers))], key=f"wanted_layer_{n_layers}", width=90,
+            "Layer", [ANY, *map(str, range(n_layers))], key=parts["layer"].key, width=90,
             format_func=lambda each: each or "any",
         )  # fmt: skip
         kind = st.selectbox(
-            "Triggers", [ANY, *TriggerPattern], key="wanted_kind", width=210,
-            format_func=lambda each: KINDS[each] if each else "any",
+            "Pattern of its triggers", [ANY, *TriggerPattern], key="wanted_kind", width=250,
+            format_func=lambda each: kind_name(TriggerPattern(each)) if each else "any",
         )  # fmt: skip
         concept = st.text_input("Concept", key="wanted_concept", live=True, placeholder="digits", width=130)
         state = st.selectbox(
             "State", [ANY, *MemoryState], key="wanted_state", width=110, format_func=lambda each: each or "any"
         )
+    write(list(parts.values()))
     return Query(
         text=text or "",
         layer=int(layer) if layer else None,
@@ -95,6 +127,13 @@ def _asked(n_layers: int) -> Query:
         concept=concept or "",
         state=MemoryState(state) if state else None,
     )
+
+
+def _open_address(result: Result) -> None:
+    """Open the memory whose address was typed; of one that there is not the search says so."""
+    address = searched_in(result)
+    if address is not None:
+        _open(memory_name(*address))
 
 
 def steps(listed: Sequence[str], memory: Memory) -> None:

@@ -13,7 +13,7 @@ from analyses.ffn_summary import LayerSummary, Summary
 from analyses.ffn_tables import layer_rows
 from analyses.results import SavedResult
 from analyses.views.by_layer import READ_AS, Point, Series, by_layer_figure, parts_figure
-from apps.dashboard import components
+from apps.dashboard import components, memory_rows
 from apps.dashboard.memory_rows import KINDS
 from interp.agreement import Agreement
 from interp.pattern_kinds import TriggerPattern
@@ -32,8 +32,8 @@ class Panel:
     key: str
     title: str
     """What stands on its vertical axis."""
-    alt: str
-    """What it shows, for a screen reader."""
+    said: str
+    """What it shows, in a sentence."""
     values: Values
     """What it is at one step, and by chance."""
 
@@ -41,17 +41,19 @@ class Panel:
 def draw(saved: SavedResult, marked: int | None) -> None:
     """Every panel, how to read them, where they come from, and the same numbers as a table."""
     result = saved.result
-    with st.grid(4, min_column_width=MIN_WIDTH, gap="small") as grid:
+    with st.grid(4, min_column_width=MIN_WIDTH, gap="small", vertical_alignment="bottom") as grid:
         for panel in PANELS:
             figure = by_layer_figure(points(result, panel), panel.title, marked=marked)
-            components.chart(figure, alt=panel.alt, key=f"layers-{panel.key}", width="stretch")
+            components.panel(figure, panel.title, panel.said, key=f"layers-{panel.key}")
         with grid.cell(column_span=2):
-            figure = parts_figure(kinds(result), list(KINDS.values()), "what triggers share")
-            components.chart(figure, alt="What memories' triggers share, by layer", key="layers-kinds", width="stretch")
+            title, there = "what triggers share", {kind for _, kind, _ in kinds(result)}
+            figure = parts_figure(kinds(result), [kind.value for kind in KINDS], title)
+            said = ", ".join(memory_rows.kind_name(kind) for kind in KINDS if kind.value in there)
+            components.panel(figure, title, said, key="layers-kinds")
         with grid.cell(column_span=2):
-            figure = by_layer_figure(by_confidence(result), "agreement by how sure values are", axis=CONFIDENCE)
-            alt = "Agreement in tenths of memories by the confidence of their values"
-            components.chart(figure, alt=alt, key="layers-confidence", width="stretch")
+            title = "agreement by how sure values are"
+            figure = by_layer_figure(by_confidence(result), title, axis=CONFIDENCE)
+            components.panel(figure, title, CONFIDENCE_SAID, key="layers-confidence")
     components.caption(*READ_AS, without_step_zero(result))
     components.provenance(
         saved, f"n = {result.n_prefixes:,} prefixes of {result.config.split} text in {result.n_windows:,} windows"
@@ -62,6 +64,10 @@ def draw(saved: SavedResult, marked: int | None) -> None:
             components.table(table(result), alt="Agreement, triggers and activity by layer, beside step 0")
 
 
+CONFIDENCE_SAID = (
+    "Share of memories whose value's first token followed their top trigger, in tenths of memories by the probability "
+    "that the value alone would give to that token"
+)
 CONFIDENCE = "tenth of the memories of all layers, the surest values last"
 
 
@@ -141,49 +147,49 @@ PANELS = (
     Panel(
         key="agreement",
         title="value agrees with its trigger",
-        alt="Share of memories whose value's most promoted token followed their top trigger, by layer",
+        said="Share of memories whose value's most promoted token followed their top trigger",
         values=_agreement,
     ),
     Panel(
         key="concepts",
         title="value promotes a concept",
-        alt="Share of values whose most promoted tokens have something in common, beside random directions, by layer",
+        said="Share of values whose most promoted tokens have something in common, beside random directions",
         values=_concepts,
     ),
     Panel(
         key="last-token",
         title="triggers ending in one token",
-        alt="Mean share of a memory's triggers that end in the commonest last token among them, by layer",
+        said="Mean share of a memory's triggers that end in the commonest last token among them",
         values=_last_token,
     ),
     Panel(
         key="last-beats-first",
         title="last token beats first",
-        alt="Share of sampled memories that fall further without a trigger's last token than without its first",
+        said="Share of sampled memories that fall further without a trigger's last token than without its first one",
         values=_last_beats_first,
     ),
     Panel(
         key="firing",
         title="prefixes a memory fires on",
-        alt="Median share of prefixes on which a memory fires, by layer",
+        said="Median share of prefixes on which a memory fires",
         values=_each(lambda layer: layer.firing_rate),
     ),
     Panel(
         key="strong",
         title="above a tenth of its largest",
-        alt="Median share of prefixes on which a memory is above a tenth of its largest coefficient, by layer",
+        said="Median share of prefixes on which a memory is above a tenth of its largest coefficient",
         values=_each(lambda layer: layer.strong_rate),
     ),
     Panel(
         key="dead",
         title="memories that never fire",
-        alt="Share of memories that are never above zero, by layer",
+        said="Share of memories that are never above zero",
         values=_each(lambda layer: (layer.n_dead + layer.n_one_sided) / layer.n_memories),
     ),
     Panel(
         key="dense",
         title="memories that mostly fire",
-        alt="Share of memories that fire on more than half of the prefixes, by layer",
+        said="Share of memories that fire on more than half of the prefixes",
         values=_each(lambda layer: layer.n_dense / layer.n_memories),
     ),
 )
@@ -194,7 +200,7 @@ def kinds(result: Result) -> list[tuple[int, str, float]]:
     found = result.reading.evidence
     counts = [found.counts(layer) for layer in range(result.n_layers)]
     return [
-        (layer, KINDS[kind], of_layer[kind] / sum(of_layer.values()))
+        (layer, kind.value, of_layer[kind] / sum(of_layer.values()))
         for kind in TriggerPattern
         if any(each[kind] for each in counts)
         for layer, of_layer in enumerate(counts)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
+from analyses.ffn_memories import Result
+from analyses.ffn_reading import CUT_TRIGGERS
 from analyses.results import SavedResult
 from analyses.views import View, visible
 from analyses.views.memory import activity_figure, value_figure
@@ -26,7 +28,8 @@ def one(saved: SavedResult, run: Run, chosen: Selection, memory: Memory) -> None
         for word, colour in memory_rows.states(result, memory):
             st.badge(components.literal(word), color=colour)
     components.caption(*memory_rows.facts(result, memory))
-    _actions(run, chosen, memory_name(*memory))
+    if not result.reading.activity.dead[*memory]:  # without what never fired nothing changes
+        _actions(run, chosen, memory_name(*memory))
     with st.grid(2, min_column_width=MIN_WIDTH, gap=("small", "medium")) as columns:
         with columns.cell():
             _key(saved, memory)
@@ -59,6 +62,19 @@ def _key(saved: SavedResult, memory: Memory) -> None:
     alt = f"How many prefixes give {memory_name(*memory)} which coefficient"
     components.chart(figure, alt=alt, key="histogram", width="stretch")
     components.caption(f"n = {result.n_prefixes:,} prefixes", "dashed: a tenth of the largest")
+    _factors(result, memory)
+
+
+def _factors(result: Result, memory: Memory) -> None:
+    """The two factors of a coefficient, where the FFN has two."""
+    found = memory_rows.factors(result, memory)
+    if found is None:
+        return
+    table, said = found
+    st.subheader("Gate and linear factor")
+    if table is not None:
+        components.table(table, alt="Gate and linear factor where it fires most and least", height="content")
+    components.caption("coefficient = silu(gate) x linear", said)
 
 
 def _value(saved: SavedResult, memory: Memory) -> None:
@@ -70,7 +86,7 @@ def _value(saved: SavedResult, memory: Memory) -> None:
     components.sentences(memory_rows.value_facts(result, memory))
 
 
-def evidence(saved: SavedResult, memory: Memory) -> None:
+def evidence(saved: SavedResult, run: Run, chosen: Selection, memory: Memory) -> None:
     """What the memory's triggers share, and what they lose with a token: beside random prefixes and step 0."""
     result = saved.result
     with st.grid(2, min_column_width=MIN_WIDTH, gap=("small", "medium")) as columns:
@@ -81,12 +97,34 @@ def evidence(saved: SavedResult, memory: Memory) -> None:
             components.caption(*memory_rows.evidence_facts(result, memory))
         with columns.cell():
             st.subheader("What a token of a trigger is worth")
-            found = memory_rows.falls(result, memory)
-            if found is None:
-                components.missing("No triggers were cut.", f"{saved.command} --set n_deleted=64")
-            else:
-                components.table(found[0], alt="Falls of its coefficient without a token", height="content")
-                components.caption(found[1])
+            _falls(saved, run, chosen, memory)
+
+
+def _falls(saved: SavedResult, run: Run, chosen: Selection, memory: Memory) -> None:
+    """What its triggers lose with a token; where its own were not cut, they can be."""
+    result, name, own = saved.result, memory_name(*memory), None
+    able = memory_rows.own_falls(result, memory) is None and bool(result.reading.triggers.present[memory].any())
+    cut = st.session_state.setdefault(_CUT, set())
+    asked = (str(saved.path), saved.provenance.created, name)
+    if able and asked in cut:
+        try:
+            own = passes.memory_deletions(run, chosen.step, saved, memory)
+        except CutawayError as error:
+            components.damaged(error)
+    found = memory_rows.falls(result, memory, own)
+    if found is not None:
+        components.table(found[0], alt="Falls of its coefficient without a token", height="content")
+        components.caption(found[1], f"top {CUT_TRIGGERS} triggers of each", f"seed {result.config.seed}")
+    if own is not None and own[0] == 0:
+        components.caption("none of its strongest triggers has three tokens, so none could be cut")
+    if able and asked not in cut:
+        st.button("Cut its triggers now", key="cut_triggers", on_click=cut.add, args=(asked,))
+    if result.reading.deletions is None:
+        components.missing("No triggers were cut.", f"{saved.command} --set n_deleted=64")
+
+
+_CUT = "_cut"
+"""Memories whose triggers were asked to be cut, in this session."""
 
 
 def _actions(run: Run, chosen: Selection, name: str) -> None:
@@ -95,7 +133,8 @@ def _actions(run: Run, chosen: Selection, name: str) -> None:
         said = f"Take {name} out of the ablation" if listed else f"Add {name} to the ablation"
         st.button(said, key="memory_ablate", on_click=components.toggle_ablation, args=(name,))
         st.page_link("app_pages/ablate.py", label="Ablate", icon=":material/content_cut:", width="content")
-        st.code(f"cutaway ablate {data.spelled(run, chosen.step)} {name}:zero", language="bash", width="content")
+    command = f"cutaway ablate {data.spelled(run, chosen.step)} {name}:zero --metric text_loss"
+    st.code(command, language="bash", wrap_lines=True)
 
 
 def on_text(run: Run, chosen: Selection, memory: Memory, saved: SavedResult | None) -> None:

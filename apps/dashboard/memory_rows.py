@@ -35,7 +35,13 @@ KINDS = {
     TriggerPattern.NONE: "no pattern that was looked for",
     TriggerPattern.FEW: "too few triggers to tell",
 }
-"""What each kind of memory is called."""
+"""What each kind of memory does, in words."""
+
+
+def kind_name(kind: TriggerPattern) -> str:
+    """A kind as commands take it, with what it means: `suffix: fires after one phrase`."""
+    return f"{kind.value}: {KINDS[kind]}"
+
 
 SHARES = {
     "last_token_share": "end in the same token",
@@ -70,13 +76,13 @@ def states(result: Result, memory: Memory) -> Iterator[tuple[str, Colour]]:
     """What can be said of the memory in a word or two, each with its colour."""
     activity, values = result.reading.activity, result.reading.values
     if activity.dead[*memory]:
-        yield "dead: it never fires", "red"
+        yield "dead: it never fired", "red"
         return
     if not activity.alive[*memory]:
         yield "never above zero", "red"
     if activity.dense[*memory]:
         yield "dense: fires on most prefixes", "orange"
-    yield KINDS[result.reading.evidence.kind_of(*memory)], "blue"
+    yield kind_name(result.reading.evidence.kind_of(*memory)), "blue"
     if values.next_rank[*memory] == 0:
         yield "value agrees with its trigger", "green"
 
@@ -128,31 +134,71 @@ def evidence_facts(result: Result, memory: Memory) -> tuple[str, ...]:
     )
 
 
-def falls(result: Result, memory: Memory) -> tuple[pd.DataFrame, str] | None:
+def falls(result: Result, memory: Memory, own: tuple[int, Tensor] | None = None) -> tuple[pd.DataFrame, str] | None:
     """How far the coefficient falls without a token of the triggers: the memory's own, and its layer's sample's.
 
-    None where no triggers were cut.
+    `own` is how many of its triggers were cut, and the falls, where that was measured since. None where no triggers
+    were cut at all.
     """
     found, before = result.reading.deletions, None if result.initial is None else result.initial.deletions
-    if found is None:
+    own = own or own_falls(result, memory)
+    if found is None and own is None:
         return None
-    layer, index = memory
-    sampled = found.memory[layer].tolist()
-    columns: dict[str, list[float]] = {"of the layer's sample": _means(found.fall[layer])}
-    if index in sampled:
-        columns = {"of this memory": found.fall[layer, sampled.index(index)].tolist()} | columns
+    layer = memory[0]
+    columns: dict[str, list[float]] = {} if own is None else {"of this memory": own[1].tolist()}
+    if found is not None:
+        columns["of the layer's sample"] = _means(found.fall[layer])
     if before is not None:
         columns["sample at step 0"] = _means(before.fall[layer])
     order = [list(Deletion).index(cut) for cut in CUTS]
     table = pd.DataFrame({"its coefficient falls by": list(CUTS.values())})
     for name, values in columns.items():
         table[name] = [values[place] for place in order]
-    n_sampled = sum(each >= 0 for each in sampled)
-    if index in sampled:
-        own = f"n = {int(found.n_triggers[layer, sampled.index(index)])} of its triggers"
-    else:
-        own = "this memory is not in the sample whose triggers were cut"
-    return table, f"{own}; {n_sampled} memories of layer {layer}"
+    said = (
+        "this memory is not in the sample whose triggers were cut" if own is None else f"n = {own[0]} of its triggers"
+    )
+    sample = "" if found is None else f"; {len(found.measured(layer))} memories of layer {layer}"
+    return table, f"{said}{sample}"
+
+
+def own_falls(result: Result, memory: Memory) -> tuple[int, Float[Tensor, " change"]] | None:
+    """How many triggers of the memory were cut, and its falls; None where it is not in the sample."""
+    found, (layer, index) = result.reading.deletions, memory
+    sampled = [] if found is None else found.memory[layer].tolist()
+    if found is None or index not in sampled:
+        return None
+    at = sampled.index(index)
+    return int(found.n_triggers[layer, at]), found.fall[layer, at]
+
+
+def factors(result: Result, memory: Memory) -> tuple[pd.DataFrame | None, str] | None:
+    """Of swiglu, gate and linear factor of the memory at its largest and its most negative coefficients.
+
+    None where the FFN has one factor, or they were not read; no table where the memory is not in the sample.
+    """
+    signs, (layer, index) = result.reading.gate_signs, memory
+    if signs is None:
+        return None
+    linear, both = signs.linear_is_negative(layer), signs.both_negative(layer)
+    said = (
+        f"in layer {layer} the linear factor is the negative one at {int(linear.sum())} of {len(linear)} most negative "
+        f"coefficients, and both are at {int(both.sum())} of {len(both)} largest"
+    )
+    sampled = signs.memory[layer].tolist()
+    if index not in sampled:
+        return None, f"this memory is not in the sample whose factors were read; {said}"
+    at = layer, sampled.index(index)
+    ends = (
+        ("largest", signs.positive_gate, signs.positive_linear),
+        ("most negative", signs.negative_gate, signs.negative_linear),
+    )
+    rows = [
+        {"coefficient": end, "gate": float(gate), "linear": float(factor)}
+        for end, gates, linears in ends
+        for gate, factor in zip(gates[at], linears[at], strict=True)
+        if math.isfinite(float(gate))
+    ]
+    return pd.DataFrame(rows, columns=["coefficient", "gate", "linear"]), said
 
 
 def _means(fall: Float[Tensor, "sampled change"]) -> list[float]:
@@ -172,7 +218,7 @@ def value_facts(result: Result, memory: Memory) -> list[str]:
     values = result.reading.values
     rank = int(values.next_rank[*memory])
     if rank < 0:
-        agrees = "It never fires, so nothing followed a trigger of it."
+        agrees = "It never fired, so nothing followed a trigger of it."
     else:
         follows = visible(result.vocabulary[int(result.reading.triggers.next_token[*memory, 0])])
         agrees = f"It ranks {follows}, which followed its top trigger, {rank + 1:,} of {len(result.vocabulary):,}."

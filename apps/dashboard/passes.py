@@ -58,6 +58,13 @@ def writing(run: Run, chosen: Selection, position: int) -> WritingMemories:
     return _writing(opened, _checkpoint(run, chosen.step), position, chosen.text, chosen.prompt)
 
 
+def memory_deletions(run: Run, step: int | None, saved: SavedResult, memory: tuple[int, int]) -> tuple[int, Tensor]:
+    """How many of a memory's top triggers could be cut, and its mean falls, as the study has them for its sample."""
+    return _memory_deletions(
+        data.lab(run, step), saved, _checkpoint(run, step), f"{saved.path} {saved.provenance.created}", memory
+    )
+
+
 def token_effects(run: Run, chosen: Selection, places: str, intervention: str) -> TokenEffects:
     """What ablating `places` does to each token of the selected text."""
     opened = data.lab(run, chosen.step)
@@ -119,6 +126,23 @@ def _writing(_lab: Lab, checkpoint: str, position: int, text: LiveText, prompt: 
 
     del checkpoint
     return writing_memories(_lab, text, prompt, position)
+
+
+@st.cache_resource(max_entries=64, show_spinner="Cutting its triggers")
+def _memory_deletions(
+    _lab: Lab, _saved: SavedResult, checkpoint: str, result: str, memory: tuple[int, int]
+) -> tuple[int, Tensor]:
+    from analyses.corpus_text import study_text
+    from analyses.ffn_reading import CUT_TRIGGERS
+    from interp.trigger_deletions import memory_deletions as measured
+
+    del checkpoint, result
+    config, triggers = _saved.result.config, _saved.result.reading.triggers
+    text = study_text(_lab, config.split, config.text)
+    return measured(
+        _lab.gpt, text.tokens, *memory, triggers.offset[memory], triggers.length[memory],
+        bos=_lab.tokenizer.bos, n_triggers=CUT_TRIGGERS, seed=config.seed,
+    )  # fmt: skip
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)

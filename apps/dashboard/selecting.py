@@ -1,12 +1,14 @@
 """The one selection that all pages share: inputs bound to the address, drawn by the entrypoint, read by every page.
 
 They must be drawn there and nowhere else: an input bound on a page only loses its part of the address when the page
-changes.
+changes. Run and step always stand in the address, so that it means the same when there are more of them: an input that
+has a default leaves it out, so these two have none, and are filled before they are drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -33,7 +35,7 @@ def draw(runs: Sequence[Run]) -> None:
         chosen, notices = from_query({**raw, "run": run.name, "step": "" if step is None else str(step)}, run.model)
         for notice in (*_unknown(asked, runs, run), *notices):
             st.warning(components.literal(notice), icon=":material/link_off:")
-    st.session_state[_KEY] = (run, chosen)
+    st.session_state[_KEY] = (run, chosen, notices)
 
 
 def run() -> Run:
@@ -46,20 +48,38 @@ def selection() -> Selection:
     return st.session_state[_KEY][1]
 
 
+def notice(name: str) -> str | None:
+    """Why the part `name` of the address was dropped, if it was: to be said where the part would be shown."""
+    return next(
+        (said.removeprefix(f"{name}: ") for said in st.session_state[_KEY][2] if said.startswith(f"{name}: ")), None
+    )
+
+
 def _pick_run(runs: Sequence[Run]) -> Run:
-    name = st.selectbox("Run", [run.name for run in runs], key="run", bind="query-params")
+    names = [run.name for run in runs]
+    name = _pick_one("Run", names, names[0], key="run")
     return next(run for run in runs if run.name == name)
+
+
+def _pick_one(label: str, options: Sequence[Any], otherwise: Any, *, key: str) -> Any:
+    """One of `options`, in the address whichever it is; `otherwise` until one was chosen."""
+    if st.session_state.get(key) not in options:
+        if key not in st.session_state and key not in st.query_params:  # not bound yet, so it may be written
+            st.query_params[key] = str(otherwise)
+        st.session_state[key] = otherwise  # where the address has one, that one wins
+    chosen = st.selectbox(
+        label, options, index=None, format_func=str, key=key, bind="query-params"
+    )  # fmt: skip
+    if chosen is None:  # it was cleared, or this is an earlier address that says nothing
+        st.rerun()
+    return chosen
 
 
 def _pick_step(run: Run) -> int | None:
     if not run.steps:
         return None
-    if len(run.steps) == 1:  # a slider needs two ends
-        return run.steps[0]
     # The address holds an option as it is shown, so it is shown as it is written there: 1650, not 1,650.
-    return st.select_slider(
-        "Checkpoint (step)", run.steps, value=run.steps[-1], format_func=str, key="step", bind="query-params"
-    )
+    return _pick_one("Checkpoint (step)", run.steps, run.steps[-1], key="step")
 
 
 def _pick_places() -> None:
@@ -75,7 +95,7 @@ def _pick_places() -> None:
 
 def _pick_text() -> None:
     st.segmented_control(
-        "Live passes on", list(LiveText), default=LiveText.PROMPT, key="text", bind="query-params", required=True,
+        "Live passes on", list(LiveText), default=LiveText.PROMPT, key="text", bind="query-params",
         width="stretch", wrap=False,
     )  # fmt: skip
     st.text_area("Prompt", value=PROMPT, key="prompt", bind="query-params", height=110)

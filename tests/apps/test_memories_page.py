@@ -267,8 +267,8 @@ def dead(there: Any, memory: tuple[int, int]) -> Any:
 def test_a_dead_memory_is_said_to_be_dead(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(launch.ROOT_VARIABLE, str(runs))
     there = dead(result(runs), (1, 5))
-    assert [word for word, _ in memory_rows.states(there, (1, 5))] == ["dead: it never fires"]
-    assert "never fires" in memory_rows.value_facts(there, (1, 5))[0]
+    assert [word for word, _ in memory_rows.states(there, (1, 5))] == ["dead: it never fired"]
+    assert "never fired" in memory_rows.value_facts(there, (1, 5))[0]
     assert memory_examples.examples(there, (1, 5), Choice.TOP)["rows"] == []
     assert set(memory_rows.promoted(there, (1, 5))[2]) == {""}
     assert memory_rows.strongest(there) != (1, 5)

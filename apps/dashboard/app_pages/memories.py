@@ -1,4 +1,4 @@
-"""FFN memories: the layers, a search, one memory in full with its key and its value, and what its layer makes of it."""
+"""FFN memories: a search, one memory in full with its key and its value, and what its layer makes of it."""
 
 import streamlit as st
 
@@ -19,6 +19,14 @@ from model.errors import CutawayError
 
 STUDY = "ffn-memories"
 
+
+def _unasked(shown: tuple[int, int]) -> None:
+    """Say that the memory below is not the one that the address or the sidebar asks for, if it is not."""
+    notice = selecting.notice("memory")
+    if notice is not None:
+        st.warning(components.literal(f"{notice} Below: {memory_name(*shown)}."), icon=":material/link_off:")
+
+
 run, chosen = selecting.run(), selecting.selection()
 st.title("FFN memories")
 components.run_line(run, chosen.step)
@@ -33,20 +41,25 @@ except CutawayError as error:  # there is nothing to show, and no command that w
 saved = components.on_shelf(STUDY, run, chosen.step, data.shelf(run, STUDY))
 memory = chosen.memory
 if saved is not None:
-    memory = memory or memory_rows.strongest(saved.result)
-    st.header("Layers at a glance")
-    memory_layers.draw(saved, memory[0])
     st.header("Find a memory")
     listed = memory_finder.draw(saved)
+    memory = memory or memory_finder.searched_in(saved.result) or memory_rows.strongest(saved.result)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.header(memory_name(*memory), width="content")
         memory_finder.steps(listed, memory)
+    _unasked(memory)
     memory_parts.one(saved, run, chosen, memory)
-    memory_parts.evidence(saved, memory)
+    memory_parts.evidence(saved, run, chosen, memory)
 
 memory = memory or (0, 0)
 st.header(f"{memory_name(*memory)} on a text")
+if saved is None:
+    _unasked(memory)
 memory_parts.on_text(run, chosen, memory, saved)
+
+if saved is not None:
+    st.header("Layers at a glance")
+    memory_layers.draw(saved, memory[0])
 
 st.header("How its layer's prediction comes about")
 memory_composition.draw(run, chosen.step, memory[0])

@@ -4,7 +4,6 @@ import streamlit as st
 
 from analyses import training_curve
 from apps.dashboard import components, data, inventory, selecting
-from model.errors import CutawayError
 
 PAGE_OF = {  # the others are drawn here
     "attention-patterns": "heads",
@@ -52,5 +51,4 @@ with right:
                     st.page_link(f"app_pages/{PAGE_OF[study]}.py", label="Look closer", icon=":material/arrow_forward:")
                 else:
                     components.whole_study(saved)
-            for fault in shelf.faults:
-                components.damaged(CutawayError(fault))
+            components.faults(study, run, chosen.step)

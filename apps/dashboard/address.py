@@ -1,0 +1,74 @@
+"""What a page keeps in the address beside the selection: its search, and which of several results it shows.
+
+These inputs belong to one page, so they cannot be bound (`selecting`): a bound one would lose its part, and add an
+entry to the history, when the page changes. They are written by hand instead. What the address says wins where it is
+not what the input wrote there: on opening it, and on going back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from model.errors import CutawayError, UnknownNameError
+
+_WRITTEN = "_written"
+_NOTICE = "_notice"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One input and its part of the address."""
+
+    name: str
+    """In the address; it stays, since addresses are kept."""
+
+    key: str
+    """Of the input."""
+
+    read: Callable[[str], Any]
+    """Its value from the text, or a `CutawayError`."""
+
+
+def restore(parts: Sequence[Part]) -> list[str]:
+    """Give inputs the values of the address, before they are drawn; a sentence for each part that cannot be read."""
+    for part in parts:
+        said = st.query_params.get(part.name, "")
+        if said == st.session_state.get(_WRITTEN + part.name, ""):
+            continue
+        st.session_state[_NOTICE + part.name] = ""
+        try:
+            st.session_state[part.key] = part.read(said) if said else ""
+        except CutawayError as error:
+            st.session_state[part.key] = ""
+            st.session_state[_NOTICE + part.name] = f"{part.name}: {error}"
+            said = ""
+        st.session_state[_WRITTEN + part.name] = said
+    return [said for part in parts if (said := st.session_state.get(_NOTICE + part.name))]
+
+
+def write(parts: Sequence[Part]) -> None:
+    """Put what the inputs say into the address, after they were drawn."""
+    for part in parts:
+        now = str(st.session_state.get(part.key) or "")
+        if now != st.session_state.get(_WRITTEN + part.name, ""):
+            st.session_state[_NOTICE + part.name] = ""  # something else is asked by now
+        st.session_state[_WRITTEN + part.name] = now
+        if now and now != st.query_params.get(part.name):
+            st.query_params[part.name] = now
+        elif not now and part.name in st.query_params:
+            del st.query_params[part.name]
+
+
+def choice_of(options: Sequence[str], what: str) -> Callable[[str], str]:
+    """Reads one of `options`."""
+
+    def read(text: str) -> str:
+        if text not in options:
+            raise UnknownNameError(f'there is no {what} "{text}"; there are {", ".join(options)}')
+        return str(text)
+
+    return read
