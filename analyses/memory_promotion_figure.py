@@ -16,7 +16,7 @@ from analyses.memory_promotion_result import ControlKind, Result
 from analyses.memory_promotion_verdicts import ON, promoted
 from interp.wording import with_interval
 
-_SIDE, _MORE = 230, "nats per token more, as it is"
+_SIDE, _MORE = 230, "nats per token above its own text"
 _SHORT = {ControlKind.RANDOM: "others", ControlKind.MATCHED: "as much", ControlKind.DIRECTION: "directions"}
 
 

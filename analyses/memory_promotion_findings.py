@@ -71,8 +71,13 @@ def _promoted(result: Result) -> Finding:
         None: f"the concept is not shown to be promoted{_open(judged)}: {share}",
     }[judged.found]
     said = "; ".join(_against(result.control(kind)) for kind in ON)
-    sentence = f"{with_}, {verb} ({_where(result)}). Controls: {said}. {_start(result)}"
-    return Finding(sentence=sentence, found=judged.found)
+    return _finding(judged, f"{with_}, {verb} ({_where(result)}).", f"Controls: {said}.", _start(result))
+
+
+def _finding(judged: Judged, *parts: str) -> Finding:
+    """The sentence, in the parts that there are."""
+    lines = tuple(filter(None, parts))
+    return Finding(sentence=" ".join(lines), found=judged.found, lines=lines)
 
 
 def _against(control: Control) -> str:
@@ -122,9 +127,9 @@ def _at_once(result: Result) -> Finding:
         for each in controls
         if each.p_first is not None and each.smallest_p is not None
     ]
-    beside = f" Its rank among controls: {'; '.join(ranks)}." if ranks else ""
-    start = "" if result.start is None else f" At step 0 by {_points(result.start.first_change)} points."
-    return Finding(sentence=f"{opening}{what} ({_where(result)}).{beside}{start}", found=judged.found)
+    beside = f"Its rank among controls: {'; '.join(ranks)}." if ranks else ""
+    start = "" if result.start is None else f"At step 0 it changes by {_points(result.start.first_change)} points."
+    return _finding(judged, f"{opening}{what} ({_where(result)}).", beside, start)
 
 
 def _dose(result: Result) -> Finding:
@@ -139,14 +144,15 @@ def _dose(result: Result) -> Finding:
         None: f"That more strength gives more of the concept is not shown{_open(judged)}",
     }[judged.found]
     rise = f"a line through all strengths changes by {_points(result.slope)} points per unit"
-    beside = "" if result.start is None else f" At step 0 by {_points(result.start.slope)}."
+    start = "" if result.start is None else f"At step 0 it changes by {_points(result.start.slope)} points per unit."
+    beside = ""
     if control.p_slope is not None:
         median, most = float(control.slope.quantile(0.5)), float(control.slope.max())
         beside = (
-            f" With {NAMES[control.kind]} it changes by {_point(median)} points (median) and at most {_point(most)} "
-            f"({_rank(control, control.p_slope)}).{beside}"
+            f"With {NAMES[control.kind]} it changes by {_point(median)} points (median) and at most {_point(most)} "
+            f"({_rank(control, control.p_slope)})."
         )
-    return Finding(sentence=f"{opening}: its share is {steps}; {rise} ({_where(result)}).{beside}", found=judged.found)
+    return _finding(judged, f"{opening}: its share is {steps}; {rise} ({_where(result)}).", beside, start)
 
 
 def _price(result: Result) -> Finding:
@@ -164,13 +170,11 @@ def _price(result: Result) -> Finding:
         False: f"No price of {least}: ",
         None: f"A price of {least} is not shown{_open(judged)}: ",
     }[judged.found]
-    return Finding(
-        sentence=(
-            f"{opening}under the model as it is the text costs {with_interval(loss)} nats per token beside what it "
-            f"writes itself ({fine(result.plain_loss)[0]}){beside}; the share of distinct tokens changes by "
-            f"{_points(distinct)} points, from {percent(result.plain_distinct)} ({_where(result)})."
-        ),
-        found=judged.found,
+    return _finding(
+        judged,
+        f"{opening}under the model as it is the text costs {with_interval(loss)} nats per token more than what it "
+        f"writes itself ({fine(result.plain_loss)[0]}){beside}; the share of distinct tokens changes by "
+        f"{_points(distinct)} points, from {percent(result.plain_distinct)} ({_where(result)}).",
     )
 
 
@@ -184,9 +188,8 @@ def _off(result: Result) -> Finding:
         False: f"Turned off, these memories are not missed by {points(result.config.floor)} or more: ",
         None: f"That these memories are missed when they are off is not shown{_open(judged)}: ",
     }[judged.found]
-    start = "" if result.start is None else f" At step 0 by {_points(result.start.off_change)} points."
-    sentence = f"{opening}{what} ({_where(result)}). Control: {_against(control)}.{start}"
-    return Finding(sentence=sentence, found=judged.found)
+    start = "" if result.start is None else f"At step 0 it changes by {_points(result.start.off_change)} points."
+    return _finding(judged, f"{opening}{what} ({_where(result)}).", f"Control: {_against(control)}.", start)
 
 
 def _point(share: float) -> str:

@@ -66,7 +66,7 @@ def missed(result: Result) -> Judged:
         return Judged(found=False)
     ranks = {ControlKind.OFF: result.control(ControlKind.OFF).p}
     more = None if result.start is None else _falls(result.start.off_lead)
-    said = points(least) if least == result.config.floor else "half of it"
+    said = points(least) if least == result.config.floor else "half of that share"
     return _judged(result, said, ranks, more, surely=surely)
 
 
@@ -100,7 +100,7 @@ def _judged(
     surely: bool,
 ) -> Judged:
     """Found, where nothing stands in the way."""
-    why = [] if surely else [f"it may be less than {least}"]
+    why = [] if surely else [f"it may be less than {least}, the least that counts"]
     if result.step == 0:
         why.append(_NOTHING_LEARNED)
     elif lead is not None and lead.low <= 0:

@@ -94,9 +94,11 @@ def test_what_is_found_is_said_with_its_controls_its_price_and_step_0(result: Re
                  "other memories of the same layers change it by", "p <= 0.048, the smallest that 20 sets allow",
                  "random directions as long as the values", "At step 0 the memories that stand out there"):  # fmt: skip
         assert said in first.sentence
+    assert all(" ".join(each.lines) == each.sentence for each in findings(result))
+    assert len(first.lines) == 3, "what is found, the controls, step 0"
     assert "With memories that write exactly as much it changes by 0.0 points (median)" in dose.sentence
     assert "The stronger, the more of the concept: its share is" in dose.sentence
-    assert "nats per token beside what it writes itself" in price.sentence
+    assert "nats per token more than what it writes itself" in price.sentence
 
 
 def test_a_concept_that_no_memory_is_about_is_denied(lab: Lab) -> None:
@@ -135,7 +137,10 @@ def test_a_dose_curve_has_to_reach_the_floor_and_beat_that_of_memories_that_writ
     assert rises_with_strength(result).found is True
     low = replace(result, slope=replace(result.slope, low=0.019))
     assert rises_with_strength(low) == replace(
-        rises_with_strength(low), found=None, why=("it may be less than 2 points",), lacks_sets=False
+        rises_with_strength(low),
+        found=None,
+        why=("it may be less than 2 points, the least that counts",),
+        lacks_sets=False,
     )
     none = replace(result, slope=replace(result.slope, low=-0.01, high=0.019))
     assert rises_with_strength(none).found is False
@@ -235,7 +240,10 @@ def test_turned_off_is_found_missed_only_beyond_its_control(result: Result) -> N
     assert findings(with_control(gone, ControlKind.OFF, p=0.4))[4].found is None
     assert "turned off do as much" not in findings(gone)[4].sentence
     hardly = replace(gone, plain_share=_share(0.03), doses=replace(gone.doses, share_change=at_off(gone, -0.03, -0.01)))
-    assert "is not shown (it may be less than half of it): its share" in findings(hardly)[4].sentence
+    assert (
+        "is not shown (it may be less than half of that share, the least that counts): its share"
+        in findings(hardly)[4].sentence
+    )
     assert gone.start is not None
     as_at_zero = replace(gone.start, off_lead=replace(gone.start.off_lead, low=-0.2, high=0.01))
     assert findings(replace(gone, start=as_at_zero))[4].found is None
