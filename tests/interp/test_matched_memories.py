@@ -117,7 +117,7 @@ def test_the_p_of_busy_memories_is_valid_among_busy_ones_and_too_small_among_any
     for seed in range(100):
         claimed = [memory(0, index, "zero") for index in chance.sample(range(150, 200), 3)]
         sets = [claimed, *matched(claimed, CONFIG, limit=39, seed=seed, strata=strata).sets]
-        costs = [sum(harm[place.index or 0] for place in each) for each in sets]
+        costs = [sum(harm[place.number] for place in each) for each in sets]
         ps.append(control_p(costs[0], costs[1:]))
     p = torch.tensor(ps)
     for level in (0.05, 0.1, 0.2, 0.5):
