@@ -27,6 +27,11 @@ CASE_COLOURS = {
     Case.IMPOSSIBLE: "#5f6670",
 }  # fmt: skip
 """The stream's token kept in blue, changed in orange; in the order they are stacked, from below."""
+WHOSE_TOKEN = {
+    Case.RESIDUAL: "stream's (residual)", Case.AGREEMENT: "both say it (agreement)",
+    Case.COMPOSITION: "a third (composition)", Case.FFN: "FFN's (ffn)", Case.IMPOSSIBLE: "a third, by the final bias",
+}  # fmt: skip
+"""Whose token the output's is, in words beside those of the paper."""
 
 
 def draw(result: Result) -> Any:
@@ -42,7 +47,7 @@ def draw(result: Result) -> Any:
 
 
 def active_panel(result: Result) -> Any:
-    """The share of memories that are active: median and middle half over prefixes; grey: the strong ones."""
+    """The share of memories that are active: median and middle half over prefixes; dashed: the strong ones."""
     now, start = result.now, result.at_step_zero
     rows = [
         {"layer": layer, **dict(zip(("low", "mean", "high"), now.active_quartiles[:, layer].tolist(), strict=True))}
@@ -50,11 +55,11 @@ def active_panel(result: Result) -> Any:
     ]
     layers = [_band(rows, _NOW), *_line(rows, _NOW, "active memories")]
     strong = [{"layer": layer, "mean": float(now.strong_quartiles[1, layer])} for layer in range(result.n_layers)]
-    layers += _line(strong, _CONTROL, "active memories", dashed=True)
+    layers += _line(strong, _NOW, "active memories", dashed=True)
     if start is not None:
         before = [{"layer": layer, "mean": float(start.active_quartiles[1, layer])} for layer in range(result.n_layers)]
         layers += _line(before, _START, "active memories")
-    return _panel(layers, "Active memories", "median and quartiles; dashed: strong")
+    return _panel(layers, "Active memories", f"median and quartiles; dashed: above {result.config.strong:g} of largest")
 
 
 def agreement_panel(result: Result) -> Any:
@@ -80,12 +85,13 @@ def breakdown_panel(result: Result, *, other: bool = False) -> Any:
     cases = result.now.breakdown_other if other else result.now.breakdown
     shown = [case for case in CASE_COLOURS if case is not Case.IMPOSSIBLE or not result.linear]
     rows = [
-        {"layer": layer, "case": case.name.lower(), "order": order, "share": float(cases.mean[case, layer]),
+        {"layer": layer, "case": case.name.lower(), "token": WHOSE_TOKEN[case], "order": order,
+         "share": float(cases.mean[case, layer]),
          "low": float(cases.low[case, layer]), "high": float(cases.high[case, layer])}
         for layer in range(result.n_layers)
         for order, case in enumerate(shown)
     ]  # fmt: skip
-    names = [case.name.lower() for case in shown]
+    names = [WHOSE_TOKEN[case] for case in shown]
     scale = alt.Scale(domain=names, range=[CASE_COLOURS[case] for case in shown])
     legend = None if other else alt.Legend(orient="bottom", columns=2, title=None)
     bars = (
@@ -94,7 +100,7 @@ def breakdown_panel(result: Result, *, other: bool = False) -> Any:
         .encode(
             x=_x(result.n_layers),
             y=alt.Y("share:Q", stack="zero", title="prefixes", axis=_percents(), scale=alt.Scale(domain=[0, 1])),
-            color=alt.Color("case:N", scale=scale, legend=legend),
+            color=alt.Color("token:N", scale=scale, legend=legend),
             order=alt.Order("order:Q"),
             tooltip=["layer:O", "case:N", *(alt.Tooltip(f"{end}:Q", format=".1%") for end in ("share", "low", "high"))],
         )

@@ -17,8 +17,8 @@ from analyses.ffn_composition_stream_findings import (
 from analyses.ffn_composition_update_findings import carried_finding, promoted_finding
 from analyses.ffn_composition_wording import (
     Beyond,
+    about_layers,
     at_start,
-    each_layer,
     resting_on,
     sides,
     since_start,
@@ -62,13 +62,10 @@ def active_finding(result: Result) -> Finding:
             f"{percent(now.carrying.mean[layer])} hold 90% of |m||v|"
         )
 
-    natural = "" if result.ffn == "relu" else f" Under {result.ffn} zero is no natural bound; see the large ones."
+    natural = "" if result.ffn == "relu" else f"; under {result.ffn} zero is no natural bound, so see the large ones"
     n_dead, n = int(now.dead.sum()), result.n_layers * result.n_memories
-    sentence = (
-        f"{opening}: {each_layer(result, of, now.active.mean)}.{natural} {n_dead:,} of {n:,} memories never fire on "
-        f"this sample ({resting_on(result)})."
-    )
-    return Finding(sentence=sentence, found=found)
+    after = f"{n_dead:,} of {n:,} memories never fire on this sample{natural}"
+    return about_layers(result, (found, opening), of, now.active.mean, after=after)
 
 
 def zero_finding(result: Result) -> Finding:
@@ -95,9 +92,8 @@ def zero_finding(result: Result) -> Finding:
         )
 
     what = "the layer's top token is no active memory's top token"
-    each = each_layer(result, of, zero[place])
-    agreeing = f"; some agree more often than with values dealt in {named_layers(fewer)}" if fewer else ""
-    return Finding(sentence=f"{opening} ({what}): {each}{agreeing} ({resting_on(result)}).", found=found)
+    after = f"in {named_layers(fewer)} some memory agrees more often than with values dealt" if fewer else ""
+    return about_layers(result, (found, f"{opening} ({what})"), of, zero[place], after=after)
 
 
 def targets_finding(result: Result) -> Finding:

@@ -9,8 +9,8 @@ from analyses.ffn_composition_measuring import HALF, KEPT, RARE
 from analyses.ffn_composition_result import Measured, Result
 from analyses.ffn_composition_wording import (
     Beyond,
+    about_layers,
     at_start,
-    each_layer,
     resting_on,
     sides,
     verdict_of,
@@ -48,12 +48,9 @@ def refined_finding(result: Result) -> Finding:
         probability = percent(now.residual_probability.mean[layer])
         return f"layer {layer} {share_of(now.residual_agreement[layer])} (its probability {probability}{start})"
 
-    each = each_layer(result, of, now.residual_agreement.mean)
-    sentence = (
-        f"{opening}: the stream that the FFN reads has it on top in {each}; {behind}, and half of them for good "
-        f"{_half(now)} ({resting_on(result)})."
-    )
-    return Finding(sentence=sentence, found=None if but else found)
+    opening += "; the stream that each FFN reads has it on top"
+    after = f"{behind}, and half of them for good {_half(now)}"
+    return about_layers(result, (None if but else found, opening), of, now.residual_agreement.mean, after=after)
 
 
 def _further_than_at_start(result: Result, rise: float) -> Beyond | None:
@@ -92,7 +89,7 @@ def kept_finding(result: Result) -> Finding:
         start = at_start(result, lambda start: _kept(start.breakdown)[layer])
         return f"layer {layer} {shares} (kept with another prefix's update {other}, with dealt values {dealt}{start})"
 
-    return Finding(sentence=f"{opening}: {each_layer(result, of, kept)} ({resting_on(result)}).", found=found)
+    return about_layers(result, (found, opening), of, kept)
 
 
 def _kept(breakdown: Intervals) -> Float[Tensor, " layer"]:
@@ -119,7 +116,7 @@ def ffn_finding(result: Result) -> Finding:
         own, other = share_of(now.breakdown[Case.FFN, layer]), percent(ffn_other[layer])
         return f"layer {layer} {own} (another prefix's {other}{start})"
 
-    return Finding(sentence=f"{opening}: {each_layer(result, of, ffn)} ({resting_on(result)}).", found=found)
+    return about_layers(result, (found, opening), of, ffn)
 
 
 def composed_finding(result: Result) -> Finding:
@@ -153,5 +150,4 @@ def undone_finding(result: Result) -> Finding:
         return f"layer {layer} {share_of(result.now.breakdown[Case.IMPOSSIBLE, layer])}"
 
     why = "the final LayerNorm's bias is added behind its scale, and so counts for more against a larger stream"
-    each = each_layer(result, of, undone)
-    return Finding(sentence=f"{opening}: {each}; {why} ({resting_on(result)}).", found=None)
+    return about_layers(result, (None, opening), of, undone, after=why)

@@ -8,8 +8,8 @@ from analyses.ffn_composition_measuring import HALF
 from analyses.ffn_composition_result import Promotion, Result
 from analyses.ffn_composition_wording import (
     Beyond,
+    about_layers,
     at_start,
-    each_layer,
     resting_on,
     sides,
     since_start,
@@ -47,8 +47,7 @@ def carried_finding(result: Result) -> Finding:
             f"({_effect(effect)})"
         )
 
-    each = each_layer(result, of, squares.mean[place])
-    return Finding(sentence=f"{opening} (R^2 of the update): {each} ({resting_on(result)}).", found=found)
+    return about_layers(result, (found, f"{opening} (R^2 of the update)"), of, squares.mean[place])
 
 
 def _effect(share: Interval) -> str:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from analyses.ffn_composition_result import Measured, Result
-from analyses.verdicts import extremes, rests_on
+from analyses.registry import Finding
+from analyses.verdicts import MANY, extremes, rests_on
 from analyses.wording import named_layers, percent
 from interp.ratio_tests import FEWEST
 from interp.wording import nothing_earlier
@@ -82,6 +83,20 @@ def since_start(result: Result, control: str, mean: Callable[[Measured], Tensor]
     if result.at_step_zero is None or p is None:
         return None
     return Beyond(control, sides(mean(result.now) - mean(result.at_step_zero), 0.0, p, result.config.alpha)[0])
+
+
+def about_layers(
+    result: Result, said: tuple[bool | None, str], of: Callable[[int], str], values: Tensor, *, after: str = ""
+) -> Finding:
+    """A verdict (`verdict_of`) with what is said of every layer: one sentence, and lines for a terminal."""
+    found, opening = said
+    rests = f"({resting_on(result)})."
+    each = each_layer(result, of, values)
+    layers = [of(layer) for layer in range(result.n_layers)] if result.n_layers <= MANY else [each]
+    lines = [f"{opening}:", *(f"  {layer}" for layer in layers), *([f"  {after}"] if after else []), f"  {rests}"]
+    return Finding(
+        sentence=f"{opening}: {each}{f'; {after}' if after else ''} {rests}", found=found, lines=tuple(lines)
+    )
 
 
 def each_layer(result: Result, of: Callable[[int], str], values: Tensor) -> str:
