@@ -21,10 +21,9 @@ def concepts(result: Result) -> Finding:
     summaries = result.reading.summary.layers
     adjusted = holm([layer.concepts.p for layer in summaries]).tolist()
     cases = [_has_concepts(result, layer, p) for layer, p in zip(summaries, adjusted, strict=True)]
-    what = "values promote tokens that have something in common more often than random directions do"
-    begins = opening(
-        cases, f"{what}, by {points(CONCEPT_FLOOR)} or more", f"do {what}, by {points(CONCEPT_FLOOR)} or more"
-    )
+    more = f"more often, by {points(CONCEPT_FLOOR)} or more, than random directions do"
+    what = f"values promote tokens that have something in common {more}"
+    begins = opening(cases, what, f"do {what}")
     said = [_concepts_of(result, layer, p) for layer, p in zip(summaries, adjusted, strict=True)]
     shares = [0.0 if layer.concepts.share is None else layer.concepts.share.mean for layer in summaries]
     sentence = (

@@ -30,6 +30,7 @@ from interp.agreement import Agreement
 from interp.agreement_trends import ConfidenceTrend, DepthTrend, depth_trend
 from interp.share_intervals import difference_interval, level_of_each, rank_correlation_interval, share_interval
 from interp.stats import Interval, holm
+from interp.wording import number, with_interval
 
 AGREEMENT_FLOOR = 0.01
 """Smallest excess over chance of the share of memories that agree that is claimed."""
@@ -51,15 +52,7 @@ def _agreement(result: Result) -> Finding:
     summaries = result.reading.summary.layers
     adjusted = holm([layer.agreement.p for layer in summaries]).tolist()
     cases = [_agrees(result, layer, p) for layer, p in zip(summaries, adjusted, strict=True)]
-    what = "values promote what follows their triggers more often than chance"
-    agreeing, open_ = layers_of(cases, Verdict.EFFECT), layers_of(cases, Verdict.OPEN)
-    than = "" if result.initial is None else " and than at step 0"
-    if agreeing:
-        begins = f"In {named_layers(agreeing)} {what}{than}{untold(open_)}"
-    elif open_:
-        begins = f"That {what}{than} is shown in no layer, nor that they do not in {named_layers(open_)}"
-    else:
-        begins = f"In no layer do {what}{than}"
+    begins = _agreeing(result, cases, adjusted)
     said = [_agreement_of(result, layer, p) for layer, p in zip(summaries, adjusted, strict=True)]
     shown = extremes(said, [layer.agreement.share for layer in summaries])
     permutations = summaries[0].agreement.n_permutations
@@ -70,9 +63,25 @@ def _agreement(result: Result) -> Finding:
         f"{begins} (the value's most promoted token is the one after its key's top trigger): {shown}. "
         f"Of the top {result.config.n_triggers} triggers its most promoted token follows {precision}. "
         f"Chance deals a layer's next tokens to its memories at random ({permutations:,} permutations, p after Holm at "
-        f"{ALPHA:g}); less than {points(AGREEMENT_FLOOR)} above it is not claimed ({source_of_layers(result)})."
+        f"{ALPHA:g}; {source_of_layers(result)})."
     )
     return Finding(sentence=sentence, found=told(cases))
+
+
+def _agreeing(result: Result, cases: list[Verdict], adjusted: list[float]) -> str:
+    """The opening: where values agree by more than the floor, or at all, or surely do not, or where it is open."""
+    agreeing, open_ = layers_of(cases, Verdict.EFFECT), layers_of(cases, Verdict.OPEN)
+    what = "values promote what follows their triggers more often than chance"
+    floor = f"by {points(AGREEMENT_FLOOR)} or more"
+    floor += "" if result.initial is None else ", and more often than at step 0"
+    if agreeing:
+        return f"In {named_layers(agreeing)} {what}, {floor}{untold(open_)}"
+    if not open_:
+        return f"In no layer do {what} {floor}"
+    related = [layer for layer, p in enumerate(adjusted) if p < ALPHA]
+    if related:
+        return f"In {named_layers(related)} {what}, but that it is {floor}, is shown in no layer"
+    return f"That {what}, {floor}, is shown in no layer, nor that they do not in {named_layers(open_)}"
 
 
 def _agrees(result: Result, layer: LayerSummary, p: float) -> Verdict:
@@ -131,11 +140,11 @@ def _confidence(result: Result) -> Finding:
             f"{_ends(high)} of the surest {high.n} ({percent(high.chance)} by chance) "
             f"against {_ends(low)} of the least sure {low.n} ({percent(low.chance)})"
         )
-    at_start = "" if start is None else f"; at step 0 {_correlated(start)}, dealt {start.chance:.2f}"
+    at_start = "" if start is None else f"; at step 0 {_correlated(start)}, dealt {number(start.chance)}"
     sentence = (
         f"{begins}: {shown}; rank correlation {_correlated(trend)} over all {trend.n} memories (dealt next tokens "
-        f"{trend.chance:.2f}, p={trend.p:.2g}{at_start}), and of two memories of one layer of which one agrees it is "
-        f"the surer one with probability {trend.within:.2f} (no relation 0.5, p={trend.within_p:.2g}; "
+        f"{number(trend.chance)}, p={trend.p:.2g}{at_start}), and of two memories of one layer of which one agrees it "
+        f"is the surer one with probability {trend.within:.2f} (no relation 0.5, p={trend.within_p:.2g}; "
         f"{source(result)})."
     )
     return Finding(sentence=sentence, found=True if rises else None)
@@ -159,7 +168,7 @@ def _is_steeper(now: ConfidenceTrend, start: ConfidenceTrend) -> bool:
 
 def _correlated(trend: ConfidenceTrend) -> str:
     interval = rank_correlation_interval(trend.rho, trend.n)
-    return ("none" if math.isnan(trend.rho) else f"{trend.rho:.2f}") if interval is None else f"{interval:.2f}"
+    return ("none" if math.isnan(trend.rho) else number(trend.rho)) if interval is None else with_interval(interval)
 
 
 def _ends(found: Agreement) -> str:

@@ -43,7 +43,7 @@ def last_tokens(result: Result) -> Finding:
     if result.initial is None:
         said = [f"layer {layer.layer} {percent(layer.last_token_share)}" for layer in now.layers]
         shares = extremes(said, [layer.last_token_share for layer in now.layers])
-        return no_start(result, f"of a memory's triggers end in one and the same token: {shares}; {control}")
+        return no_start(result, f"share of a memory's triggers that end in one and the same token: {shares}; {control}")
     pairs = alive_at_both(now.last_token_share, result.initial.last_token_share)
     changes = changes_of(pairs, bounded_interval)
     shown = moved(pairs, changes, lambda values: percent(float(values.double().mean())), change_of)
@@ -169,7 +169,11 @@ def negative(result: Result) -> list[Finding]:
     if result.initial is None:
         said = [f"layer {n} {percent(_mean(each))}" for n, each in enumerate(now.below_zero)]
         reach = extremes(said, [_mean(each) for each in now.below_zero])
-        return [no_start(result, f"of the range of a memory's coefficients lies below zero: {reach} (mean); {facts}")]
+        return [
+            no_start(
+                result, f"share of the range of a memory's coefficients that lies below zero: {reach} (mean); {facts}"
+            )
+        ]
     pairs = alive_at_both(now.below_zero, result.initial.below_zero)
     changes = changes_of(pairs, bounded_interval)
     cases = [verdict(change, SHARE_FLOOR) for change in changes]

@@ -45,7 +45,7 @@ def all_values(
         layers.append(read)
         concepts.append(read.concept)
         places.append(read.asked_rank[own >= 0, 1:].clone())
-        shares.append(meaningful_share(read.concept.meaningful, directions.meaningful, seed=seed))
+        shares.append(meaningful_share(read.concept.meaningful, directions.meaningful))
     return _together(layers, concepts, table), tuple(places), tuple(shares)
 
 

@@ -33,7 +33,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.concept_kinds import ConceptKind, concepts_of
-from interp.stats import Interval, bootstrap_mean
+from interp.share_intervals import share_interval
+from interp.stats import Interval
 from model.settings import as_enum
 
 N_TOP = 30
@@ -116,7 +117,7 @@ class MeaningfulShare:
     """Values that were looked at."""
 
     share: Interval | None
-    """Share of them with a meaningful concept, resampling values; None for fewer than two values."""
+    """Share of them with a meaningful concept, and Clopper and Pearson's interval; None where there are no values."""
 
     n_random: int
     """Random directions."""
@@ -235,12 +236,10 @@ def _choose(n: int, k: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
     return math.lgamma(n + 1) - torch.lgamma(kept + 1) - torch.lgamma(n - kept + 1)
 
 
-def meaningful_share(
-    values: Bool[Tensor, " memory"], directions: Bool[Tensor, " direction"], *, seed: int
-) -> MeaningfulShare:
+def meaningful_share(values: Bool[Tensor, " memory"], directions: Bool[Tensor, " direction"]) -> MeaningfulShare:
     """How many of the values have a meaningful concept, and how many of the random directions.
 
-    >>> few = meaningful_share(torch.tensor([True] * 8 + [False] * 2), torch.tensor([False] * 10), seed=0)
+    >>> few = meaningful_share(torch.tensor([True] * 8 + [False] * 2), torch.tensor([False] * 10))
     >>> few.share.mean, few.random.mean, round(few.p, 4)
     (0.8, 0.0, 0.0004)
     """
@@ -248,12 +247,12 @@ def meaningful_share(
     tail = upper_tail(len(values) + len(directions), both, len(values))
     return MeaningfulShare(
         n=len(values),
-        share=_interval(values, seed),
+        share=_interval(values),
         n_random=len(directions),
-        random=_interval(directions, seed + 1),
+        random=_interval(directions),
         p=float(tail[int(values.sum())]),
     )
 
 
-def _interval(found: Bool[Tensor, " n"], seed: int) -> Interval | None:
-    return bootstrap_mean(found.double(), seed=seed) if len(found) > 1 else None
+def _interval(found: Bool[Tensor, " n"]) -> Interval | None:
+    return share_interval(int(found.sum()), len(found)) if len(found) else None

@@ -231,7 +231,7 @@ def test_agreement_that_a_layer_shows_too_little_of_is_not_claimed(found: tuple[
     (layer,) = found[1].reading.summary.layers
 
     def said(**measured: float) -> Finding:
-        other = replace(layer, agreement=replace(layer.agreement, p=0.001, **measured))
+        other = replace(layer, agreement=replace(layer.agreement, **({"p": 0.001} | measured)))
         summary = replace(found[1].reading.summary, layers=(other,))
         return ffn_memories.findings(replace(found[1], reading=replace(found[1].reading, summary=summary)))[0]
 
@@ -239,10 +239,11 @@ def test_agreement_that_a_layer_shows_too_little_of_is_not_claimed(found: tuple[
     assert sure.sentence.startswith("In no layer")
     assert sure.found is False
     wide = said(n=20, share=0.2, chance=0.125)
-    assert "is shown in no layer, nor that they do not in layer 0" in wide.sentence
+    assert "chance, but that it is by 1 point or more, and more often than at step 0, is shown in no" in wide.sentence
     assert wide.found is None
-    none_of_few = said(n=32, share=0.0, chance=0.0)  # a share of 2% leaves no trace in half of such layers
+    none_of_few = said(n=32, share=0.0, chance=0.0, p=1.0)  # a share of 2% leaves no trace in half of such layers
     assert none_of_few.found is None
+    assert "is shown in no layer, nor that they do not in layer 0" in none_of_few.sentence
 
 
 def test_a_result_is_not_that_of_another_step_zero(tmp_path: Path) -> None:
