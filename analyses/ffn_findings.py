@@ -40,10 +40,10 @@ FEWEST_LAYERS = 4
 
 def spoken(result: Result) -> list[Finding]:
     """Agreement first, then what else is said of values, then triggers, then activity."""
-    deep = [_depth(result)] if result.n_layers >= FEWEST_LAYERS else []
+    deep = [depth(result)] if result.n_layers >= FEWEST_LAYERS else []
     about_triggers = [last_tokens(result), patterns(result), *deletions(result)]
     return [
-        _agreement(result), _confidence(result), *deep, concepts(result),
+        _agreement(result), confidence(result), *deep, concepts(result),
         *about_triggers, activity(result), *negative(result),
     ]  # fmt: skip
 
@@ -124,7 +124,7 @@ def _precision_of(layer: LayerSummary) -> str:
     return f"{percent(found.share)} in layer {layer.layer} ({percent(found.chance)} by chance)"
 
 
-def _confidence(result: Result) -> Finding:
+def confidence(result: Result) -> Finding:
     """Whether values that are surer of their top token agree more often, within layers too, and more than at step 0."""
     summary = result.reading.summary
     trend, bins = summary.confidence_trend, summary.confidence
@@ -175,7 +175,7 @@ def _ends(found: Agreement) -> str:
     return f"{percent(found.share)} [{percent(found.low)}, {percent(found.high)}]"
 
 
-def _depth(result: Result) -> Finding:
+def depth(result: Result) -> Finding:
     """Whether agreement rises, and the next token's rank falls, from layer to layer, and so does their change."""
     (rises, falls), gained = depth_trends(result), _gains(result)
     more, fewer = gained or (rises, falls)

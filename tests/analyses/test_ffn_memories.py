@@ -13,10 +13,13 @@ import torch
 from torch import Tensor
 
 from analyses import ffn_memories
+from analyses.ffn_findings import confidence, depth
 from analyses.ffn_memories import Config, Result, planned_windows
+from analyses.ffn_summary import Summary
 from analyses.ffn_tables import layer_rows, trigger_text
 from analyses.records import decode, encode, same
 from analyses.registry import Finding
+from interp.agreement_trends import ConfidenceTrend
 from interp.pattern_kinds import TriggerPattern
 from model import GPT
 from model.errors import ConfigError
@@ -244,6 +247,58 @@ def test_agreement_that_a_layer_shows_too_little_of_is_not_claimed(found: tuple[
     none_of_few = said(n=32, share=0.0, chance=0.0, p=1.0)  # a share of 2% leaves no trace in half of such layers
     assert none_of_few.found is None
     assert "is shown in no layer, nor that they do not in layer 0" in none_of_few.sentence
+
+
+def with_trends(result: Result, now: ConfidenceTrend, start: ConfidenceTrend | None) -> Result:
+    """The result with another trend of agreement with confidence, at the checkpoint and at step 0."""
+    summary = replace(result.reading.summary, confidence_trend=now)
+    initial = None if start is None or result.initial is None else replace(result.initial, confidence_trend=start)
+    return replace(result, reading=replace(result.reading, summary=summary), initial=initial)
+
+
+def test_surer_values_that_agree_more_must_do_so_more_than_at_step_zero(found: tuple[Lab, Result]) -> None:
+    trend = ConfidenceTrend(
+        n=1000, n_agreeing=200, rho=0.3, chance=0.05, p=0.001, within=0.7, within_p=0.001, n_permutations=999
+    )
+    less, none = replace(trend, rho=0.1, chance=0.0), replace(trend, rho=float("nan"), n_agreeing=0)
+    as_much = replace(trend, rho=0.2, chance=-0.05)  # as far above what dealt next tokens give
+    for start, claimed in ((None, True), (less, True), (none, True), (trend, None), (as_much, None)):
+        said = confidence(with_trends(found[1], trend, start))
+        assert said.found is claimed
+        assert ("at step 0" in said.sentence) == (start is not None)
+    few = confidence(with_trends(found[1], replace(trend, n=40), replace(less, n=40)))
+    assert few.found is None
+    assert few.sentence.startswith("That values that are surer")
+
+
+def with_layers(result: Result, now: list[float], start: list[float] | None) -> Result:
+    """The result as if it had a layer for each of these shares that agree, and the fewer the better ranks."""
+
+    def summary(of: Summary, shares: list[float]) -> Summary:
+        (layer,) = of.layers
+        layers = (
+            replace(layer, layer=n, median_rank=100 * (1 - share), agreement=replace(layer.agreement, share=share))
+            for n, share in enumerate(shares)
+        )
+        return replace(of, layers=tuple(layers))
+
+    assert result.initial is not None
+    reading = replace(result.reading, summary=summary(result.reading.summary, now))
+    return replace(result, reading=reading, initial=None if start is None else summary(result.initial, start))
+
+
+def test_agreement_that_rises_with_depth_must_have_gained_with_depth(found: tuple[Lab, Result]) -> None:
+    rising, flat = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [0.1] * 6
+    for now, start, claimed in (
+        (rising, None, True),
+        (rising, flat, True),
+        (rising, rising, None),  # as at step 0
+        (rising, [0.0, 0.12, 0.24, 0.36, 0.48, 0.6], None),  # there it rose even more
+        (flat, flat[::-1], None),
+    ):
+        said = depth(with_layers(found[1], now, start))
+        assert said.found is claimed, said.sentence
+        assert ("at step 0" in said.sentence) == (start is not None)
 
 
 def test_a_result_is_not_that_of_another_step_zero(tmp_path: Path) -> None:
