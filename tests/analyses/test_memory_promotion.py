@@ -175,8 +175,9 @@ def test_nothing_is_affirmed_at_step_0_however_large_the_numbers(result: Result)
 def test_an_untrained_model_affirms_nothing(tmp_path: Path) -> None:
     """Values stand out for something by chance, and turned on they do promote it: that is no finding about learning."""
     start = planted_lab(tmp_path / "untrained", make_gpt_with(d_vocab=20, n_ctx=48, d_ff=128), step=0, n_rows=96)
-    settings = QUICK | {"n_memories": 20, "strength": 60.0, "strengths": (20.0,), "n_sets": 0}
+    settings = QUICK | {"n_memories": 20, "strength": 60.0, "strengths": (20.0,), "n_sets": 2, "alpha": 0.4}
     found = run(start, Config(concept="text:hi", **settings))
+    assert found.control(ControlKind.MATCHED).slope.abs().min() > 1e-4, "a matched set has a curve of its own"
     assert found.doses.share_change[found.doses.at(60.0)].low > 0.02, "the memories are strong enough to be seen"
     assert True not in [each.found for each in findings(found)]
 
