@@ -123,6 +123,16 @@ def test_findings_affirm_what_was_planted(found: tuple[Lab, Result]) -> None:
     assert "layer 0 100.0% [63.1%, 100.0%] of 8 against 12.5% by chance, 8.0 times" in agreement.sentence
 
 
+def test_findings_are_marked_as_they_begin(found: tuple[Lab, Result]) -> None:
+    """Of eight memories much is left open, and what is open is neither affirmed nor denied."""
+    marks = {"In layer": True, "In no layer": False, "Whether": None, "That": None, "Training did not": None}
+    said = ffn_memories.findings(found[1])
+    begun = [next(start for start in marks if each.sentence.startswith(start)) for each in said]
+    assert [each.found for each in said] == [marks[start] for start in begun]
+    about_training = [start for start, each in zip(begun, said, strict=True) if "training changed" in each.sentence]
+    assert about_training == ["Whether"] * 4  # last tokens, patterns, cut triggers, rates
+
+
 def test_every_sentence_names_run_step_n_seed_and_level(found: tuple[Lab, Result]) -> None:
     _, result = found
     for finding in ffn_memories.findings(result):
