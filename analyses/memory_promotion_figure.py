@@ -169,7 +169,7 @@ def _between(place: float) -> str:
 def _price(result: Result) -> Any:
     rows = dose_rows(result)
     base = alt.Chart(rows).encode(x=alt.X("strength:Q", title="strength", axis=alt.Axis(tickCount=5)))
-    y = alt.Y("loss:Q", title=_MORE)
+    y = alt.Y("loss:Q", title=_MORE, axis=alt.Axis(labelFlush=True))
     layers = [
         base.mark_line(color=CATEGORIES[4]).encode(y=y),
         base.mark_rule(color=CATEGORIES[4], strokeWidth=1.4).encode(
