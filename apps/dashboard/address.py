@@ -37,8 +37,8 @@ def restore(parts: Sequence[Part]) -> list[str]:
     """Give inputs the values of the address, before they are drawn; a sentence for each part that cannot be read."""
     for part in parts:
         said = st.query_params.get(part.name, "")
-        if said == st.session_state.get(_WRITTEN + part.name, ""):
-            continue
+        if said == st.session_state.get(_WRITTEN + part.name, "") and part.key in st.session_state:
+            continue  # an input of a page is gone once another page was drawn
         st.session_state[_NOTICE + part.name] = ""
         try:
             st.session_state[part.key] = part.read(said) if said else ""

@@ -23,6 +23,9 @@ from model.errors import CutawayError
 LIMIT = 200
 """Memories listed at most: more are better searched than scrolled."""
 
+FEW = 7
+"""Rows that are shown at once; with more the table scrolls."""
+
 ANY = ""
 
 WIDTHS = {"memory": 76, "kind": 104, "fires on": 68, "then": 56, "agrees": 64}
@@ -45,7 +48,8 @@ def draw(saved: SavedResult) -> list[str]:
         return []
     with st.container(key="memory_table"):
         components.pick_from(
-            _shown(found.rows), "memory", key=f"memory_rows-{query}", alt=f"{found.n} memories found", widths=WIDTHS
+            _shown(found.rows), "memory", key=f"memory_rows-{query}", alt=f"{found.n} memories found", widths=WIDTHS,
+            height=320 if len(found.rows) > FEW else "content",
         )  # fmt: skip
     listed = [str(row["memory"]) for row in found.rows]
     many = f"the first {len(listed)} of {found.n:,} found" if found.n > len(listed) else f"{found.n:,} found"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -17,6 +18,7 @@ from analyses.study import run_study
 from apps.dashboard import data, launch, memory_examples, memory_layers, memory_rows
 from apps.dashboard.memory_examples import Choice
 from apps.dashboard.memory_finder import LIMIT
+from interp.gate_signs import GateSigns
 from interp.pattern_kinds import TriggerPattern
 from tests.dashboard_pages import opened, said, views
 from tests.dashboard_runs import STEP, trained
@@ -79,7 +81,7 @@ def test_a_memory_is_shown_in_full_with_what_its_numbers_rest_on(at: AppTest, ru
     assert "L1M5" in [each.value for each in at.header]
     assert re.search(r"fires on \d+\.\d% of prefixes \(step 0: \d+\.\d%\)", text)
     assert f"n = {there.n_prefixes:,} prefixes" in text
-    assert "L1M5:zero" in text
+    assert re.search(r"cutaway ablate \S+whole@24 L1M5:zero --metric text_loss", text)
     assert re.search(r"ranks .+, which followed its top trigger, [\d,]+ of 257", text)
     rows = views(at)["triggers"]["rows"]
     assert [row["boxed"] for row in rows] == [len(row["tokens"]) - 1 for row in rows]
@@ -166,6 +168,118 @@ def test_memories_are_found_by_layer_pattern_concept_and_state(at: AppTest, runs
     at.text_input(key="wanted_concept").set_value("no such concept").run()
     assert not at.exception
     assert found(at).empty
+
+
+def address(at: AppTest, *names: str) -> dict[str, str]:
+    """Parts of the address; AppTest has what a page wrote in lists, and what a test wrote as it is."""
+    parts = {name: at.query_params[name] for name in names}
+    return {name: part if isinstance(part, str) else part[0] for name, part in parts.items()}
+
+
+def test_an_address_that_is_searched_opens_its_memory(at: AppTest) -> None:
+    at.text_input(key="wanted").set_value("L0M9").run()
+    assert at.session_state["memory"] == "L0M9"
+    assert "L0M9" in [each.value for each in at.header]
+    at.text_input(key="wanted").set_value("L7M9").run()
+    assert at.session_state["memory"] == "L0M9"
+
+
+def test_the_search_stands_in_the_address_and_is_restored_from_it(
+    at: AppTest, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert address(at, "run", "step") == {"run": "whole", "step": str(STEP)}
+    at.text_input(key="wanted").set_value("e").run()
+    at.selectbox(key="wanted_layer_2").set_value("1").run()
+    at.selectbox(key="wanted_state").set_value("alive").run()
+    asked = {"find": "e", "layer": "1", "state": "alive"}
+    assert address(at, *asked) == asked
+    other = opened(runs, "memories", monkeypatch, run="whole", memory="L1M5", **asked)
+    assert found(other).equals(found(at))
+    assert not found(other).equals(found(opened(runs, "memories", monkeypatch, run="whole", memory="L1M5")))
+    at.selectbox(key="wanted_layer_2").set_value("").run()
+    assert "layer" not in at.query_params
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "said_of_it"),
+    [
+        ("layer", "9", 'no layer "9"'),
+        ("pattern", "prase", 'no pattern "prase"'),
+        ("state", "asleep", 'no state of a memory "asleep"'),
+        (STUDY, "abc", f'no {STUDY} result at step {STEP} "abc"'),
+        ("memory", "L9M9", "no L9M9"),
+    ],
+)
+def test_a_part_of_the_address_that_means_nothing_is_told_on_the_page(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, part: str, value: str, said_of_it: str
+) -> None:
+    at = opened(runs, "memories", monkeypatch, run="whole", **{part: value})
+    assert not at.exception
+    notices = [re.sub(r"\\(.)", r"\1", each.value) for each in at.main.warning]
+    assert any(said_of_it in notice for notice in notices), notices
+    assert views(at)["triggers"]["rows"]
+
+
+def test_triggers_outside_the_sample_are_cut_when_asked(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(launch.ROOT_VARIABLE, str(runs))
+    there = result(runs)
+    sampled = there.reading.deletions.memory[1].tolist()
+    inside = next(memory for memory in sampled if memory >= 0)
+    outside = next(
+        memory for memory in range(128) if memory not in sampled and there.reading.triggers.present[1, memory].all()
+    )
+    at = opened(runs, "memories", monkeypatch, run="whole", memory=f"L1M{outside}")
+    assert "of this memory" not in table(at, "its coefficient falls by")
+    at.button(key="cut_triggers").click().run()
+    assert not at.exception
+    assert re.search(
+        r"n = \d of its triggers; 2 memories of layer 1\s+·\s+top 3 triggers of each\s+·\s+seed 0", said(at)
+    )
+    assert "of this memory" in table(at, "its coefficient falls by")
+    opened_memory(at, f"L1M{inside}")
+    assert "cut_triggers" not in {each.key for each in at.button}
+    assert "of this memory" in table(at, "its coefficient falls by")
+
+
+def test_gate_and_linear_factor_are_shown_of_what_was_read(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(launch.ROOT_VARIABLE, str(runs))
+    there = result(runs)
+    assert memory_rows.factors(there, (1, 5)) is None
+    read = torch.tensor([[[1.0, torch.nan]], [[2.0, -3.0]]])
+    signs = GateSigns(
+        memory=torch.tensor([[4], [5]]), negative_gate=read, negative_linear=-read, positive_gate=read,
+        positive_linear=read,
+    )  # fmt: skip
+    gated = replace(there, reading=replace(there.reading, gate_signs=signs))
+    shown = memory_rows.factors(gated, (1, 5))
+    assert shown is not None
+    assert shown[0] is not None
+    assert shown[0].values.tolist() == [
+        ["largest", 2.0, 2.0], ["largest", -3.0, -3.0], ["most negative", 2.0, -2.0], ["most negative", -3.0, 3.0]
+    ]  # fmt: skip
+    assert "at 1 of 2 most negative" in shown[1]
+    assert "both are at 1 of 2 largest" in shown[1]
+    unread = memory_rows.factors(gated, (0, 5))
+    assert unread is not None
+    assert unread[0] is None
+    assert "not in the sample" in unread[1]
+
+
+def test_an_older_result_is_one_quiet_line_at_its_own_step(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shutil.copytree(runs / "whole", tmp_path / "whole")
+    (saved,) = (tmp_path / "whole" / "studies" / STUDY).glob(f"{STEP:08d}-*")
+    record = json.loads((saved / "result.json").read_text())
+    del record["result"]["reading"]["summary"]
+    (saved / "result.json").write_text(json.dumps(record))
+    at = opened(tmp_path, "memories", monkeypatch, run="whole")
+    assert not at.exception
+    assert not at.error
+    assert f"A result at step {STEP} was saved by another version of {STUDY}" in said(at)
+    at.selectbox(key="step").set_value(0).run()
+    assert not at.error
+    assert "another version" not in said(at)
 
 
 def test_j_and_k_step_through_what_was_found(at: AppTest) -> None:

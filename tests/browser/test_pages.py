@@ -248,18 +248,38 @@ def test_memories_are_searched_and_stepped_through_from_the_keyboard(tab, server
     search = made.locator(".st-key-wanted input")
     search.fill("L1M7")
     expect(made.get_by_text("1 found, of 256 memories")).to_be_visible(timeout=PATIENCE)
+    expect(made.locator(".st-key-memory input")).to_have_value("L1M7", timeout=PATIENCE)
     search.fill("")
     expect(made.get_by_text("the first 200 of 256 found")).to_be_visible(timeout=PATIENCE)
-    expect(made.locator(".st-key-memory input")).to_have_value("L0M3")
+    expect(made.locator(".st-key-memory input")).to_have_value("L1M7")
     made.locator("h1").click()
     made.keyboard.press("j")
-    expect(made.locator(".st-key-memory input")).not_to_have_value("L0M3", timeout=PATIENCE)
+    expect(made.locator(".st-key-memory input")).not_to_have_value("L1M7", timeout=PATIENCE)
     after = made.locator(".st-key-memory input").input_value()
     expect(made.get_by_role("heading", name=after, exact=True)).to_be_visible(timeout=PATIENCE)
     made.keyboard.press("j")
     expect(made.locator(".st-key-memory input")).not_to_have_value(after, timeout=PATIENCE)
     made.keyboard.press("k")
     expect(made.locator(".st-key-memory input")).to_have_value(after, timeout=PATIENCE)
+    assert unexpected(watch) == []
+
+
+def test_run_step_and_search_stand_in_the_address_and_come_back_with_it(tab, server: Server) -> None:
+    made, watch = tab()
+    go(made, server, "memories")
+    expect(made.get_by_text("the first 200 of 256 found")).to_be_visible(timeout=PATIENCE)
+    start = address(made)
+    assert set(start) == {"run", "step"}
+    made.locator(".st-key-wanted input").fill("L1M7")
+    expect(made.get_by_role("heading", name="L1M7", exact=True)).to_be_visible(timeout=PATIENCE)
+    expect(made.get_by_text("1 found, of 256 memories")).to_be_visible(timeout=PATIENCE)
+    assert address(made) == start | {"memory": "L1M7", "find": "L1M7"}
+    made.get_by_test_id("stSidebarNavLink").filter(has_text="Heads").click()
+    expect(made.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
+    made.go_back()
+    expect(made.locator(".st-key-wanted input")).to_have_value("L1M7", timeout=PATIENCE)
+    expect(made.get_by_text("1 found, of 256 memories")).to_be_visible(timeout=PATIENCE)
+    assert address(made) == start | {"memory": "L1M7", "find": "L1M7"}
     assert unexpected(watch) == []
 
 
