@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,19 @@ def test_shares_are_shares_of_all_prefixes(real: tuple[Lab, Result]) -> None:
         assert (part.high >= part.mean - 1e-9).all()
     assert now.promotion is not None
     assert int(now.promotion.by_layer.sum()) == now.promotion.n_events
+
+
+def test_what_is_alike_with_another_prefixs_update_is_not_told_from_it(real: tuple[Lab, Result]) -> None:
+    """A model whose FFNs write next to nothing keeps every token, with its own update and with another's."""
+    lab, _ = real
+    still = copy.deepcopy(lab.gpt)
+    for block in still.layers:
+        assert block.mlp is not None
+        for part in block.mlp.parameters():
+            part.data.mul_(1e-3)
+    now = ffn_composition.run(replace(lab, gpt=still), QUICK).now
+    assert now.p_kept_other.tolist() == now.p_ffn_other.tolist() == [1.0, 1.0]
+    assert max(now.p_kept.tolist()) < 0.01  # all kept
 
 
 def test_batches_change_nothing(real: tuple[Lab, Result]) -> None:

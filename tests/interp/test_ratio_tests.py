@@ -115,6 +115,8 @@ def test_resamples_without_a_whole_count_against_the_claim() -> None:
     whole[:2], part[0], part[1] = 10.0, 9.0, 8.0
     assert float(ratio_ps([Ratio(part, whole)], level=0.1, fewest=2)) > 0.2
     assert float(ratio_ps([Ratio(part, whole)], level=0.1)) == 1  # of two that have anything
+    whole[2:8], part[2:8] = 10.0, torch.arange(6)[:, None] / 10 + 8
+    assert float(ratio_ps([Ratio(part, whole)], level=0.1, fewest=8)) < 0.02  # of eight nearly all resamples have one
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
