@@ -93,7 +93,7 @@ def breakdown_panel(result: Result, *, other: bool = False) -> Any:
     ]  # fmt: skip
     names = [WHOSE_TOKEN[case] for case in shown]
     scale = alt.Scale(domain=names, range=[CASE_COLOURS[case] for case in shown])
-    legend = None if other else alt.Legend(orient="bottom", columns=2, title=None)
+    legend = None if other else alt.Legend(orient="bottom", columns=1, title=None)
     bars = (
         alt.Chart(pd.DataFrame(rows))
         .mark_bar()
