@@ -307,7 +307,7 @@ def test_the_page_of_memories_fits_its_window(tab, server: Server, width: int) -
     made.set_viewport_size({"width": width, "height": 900})
     go(made, server, "memories?run=whole&memory=L1M5")
     charts = made.locator("[data-testid='stMain'] [data-testid='stVegaLiteChart']")
-    expect(charts.nth(10).locator(".marks")).to_be_visible(timeout=PATIENCE)
+    expect(charts.nth(10).locator("svg.marks")).to_be_visible(timeout=PATIENCE)
     expect(made.get_by_role("heading", name="What the study found", exact=True)).to_be_visible(timeout=PATIENCE)
     assert made.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     ends = charts.evaluate_all("charts => charts.map(chart => chart.getBoundingClientRect().right)")
