@@ -454,7 +454,7 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.live.attention_in": (Basis, lambda given, lab: attention_in(lab, given, "prompt", prompt(lab))),
     "interp.live_memories.writing_memories": (
         LiveText,
-        lambda given, lab: writing_memories(with_memories(lab), given, prompt(lab), 1),
+        lambda given, lab: writing_memories(with_memories(lab), given, prompt(lab), 1).written,
     ),
     "interp.live.coefficients": (LiveText, lambda given, lab: coefficients(with_memories(lab), given, prompt(lab), 0)),
     "interp.live.live_tokens": (LiveText, lambda given, lab: live_tokens(lab, given, prompt(lab))[1]),
