@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import hypothesis
-import jaxtyping
 import pytest
 import torch
 from hypothesis import settings
 from torch import Tensor
 
 from model import GPT, GPTConfig
+from tests.unchecked import unchecked
 
 torch.set_num_threads(1)
 settings.register_profile("untimed", deadline=None)  # a busy machine is no fault of the code
@@ -38,11 +39,9 @@ def make_gpt_with(seed: int = 0, **overrides: Any) -> GPT:
 
 @pytest.fixture(scope="module", autouse=True)
 def _annotations(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Check no annotations in modules marked whole: the parts are checked elsewhere, and it is a third of the time."""
-    unchecked = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", unchecked or request.node.get_closest_marker("whole") is not None)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", unchecked)
+    """Check no annotations in modules marked whole."""
+    with unchecked() if request.node.get_closest_marker("whole") else nullcontext():
+        yield
 
 
 @pytest.fixture

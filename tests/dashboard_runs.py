@@ -11,6 +11,7 @@ from analyses.study import run_study
 from model.presets import get_preset
 from model.settings import with_settings
 from model.training import train
+from tests.unchecked import unchecked
 from tests.undrawn import undrawn
 
 STEP = 24
@@ -44,12 +45,12 @@ def trained(root: Path, name: str, *settings: str) -> Path:
 def whole_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one run that has everything and one that was only trained; tests must not change it."""
     root = tmp_path_factory.mktemp("runs")
-    whole = trained(root, "whole")
-    with undrawn():
+    with unchecked(), undrawn():
+        whole = trained(root, "whole")
         for study, settings in STUDIES.items():
             for step in (0, STEP):
                 run_study(study, f"{whole}@{step}", settings)
-    trained(root, "bare", "model.norm=post")
+        trained(root, "bare", "model.norm=post")
     return root
 
 

@@ -294,6 +294,7 @@ def test_the_example_is_the_strongest_induction_heads_pattern(result: study.Resu
     torch.testing.assert_close(example.pattern.sum(-1), torch.ones(39))
 
 
+@pytest.mark.slow
 def test_a_model_of_many_heads_can_be_drawn(tmp_path: Path) -> None:
     gpt = GPT(GPTConfig(n_layers=8, n_heads=16, d_model=32, n_ctx=N_CTX, d_vocab=D_VOCAB)).eval()
     wide = study.run(planted_lab(tmp_path / "wide", gpt), study.Config(n_sequences=2, n_text=2, n_resamples=100))

@@ -128,7 +128,7 @@ def test_what_a_kind_of_sequences_cannot_take_is_a_sentence_beside_the_answer(ru
 def test_what_is_said_has_its_interval_control_step_0_and_tables(run: Path) -> None:
     lines = cutaway(run, "L1H2:zero", *QUICK, "--dose", "--by-token").stdout.splitlines()
     assert lines[0].startswith("With L1H2:zero ablated, the loss on the second copy of random tokens rises by ")
-    assert lines[1].startswith("Control: all 3 other sets")
+    assert lines[1].startswith("Control: all 3 other heads of layer 1")
     assert lines[2].startswith("At step 0 the same ablation costs ")
     assert any(line.startswith("How much of it is taken out (harm in nats, n = 8") for line in lines)
     assert any(line.startswith("Where it hurts: 144 targets of 8 sequences") for line in lines)

@@ -279,7 +279,7 @@ def test_every_number_is_said_with_its_n_seed_and_checkpoint(induction: Ablation
     assert first.endswith(
         f"(planted@8, n = 16 sequences, seed 0, 95% intervals, p <= {induction.effect.p:.2g} by sign flips)."
     )
-    assert any(line.startswith("Control: all 3 other sets") for line in rest)
+    assert any(line.startswith("Control: all 3 other heads of layer 1") for line in rest)
     assert rest[-1] == (
         "Replacements: means over 16 other sequences of random tokens repeated after 19; means over 12 other sequences "
         "of held-out text."
