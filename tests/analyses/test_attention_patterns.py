@@ -25,6 +25,7 @@ from model.lab import Lab
 from tests.analyses.attention_edits import with_intervals, with_score
 from tests.planted import D_VOCAB, INDUCTION_HEAD, N_CTX, PREVIOUS_HEAD
 from tests.planted_run import planted_lab
+from tests.undrawn import undrawn
 
 QUICK = study.Config(n_sequences=12, n_text=12, n_resamples=200)
 
@@ -254,7 +255,8 @@ def test_every_checkpoint_can_be_studied(folder: Path) -> None:
     from analyses.study import run_everywhere
 
     settings = ["n_sequences=4", "n_text=4", "n_resamples=100"]
-    results = run_everywhere("attention-patterns", f"{folder}@all", settings)
+    with undrawn():
+        results = run_everywhere("attention-patterns", f"{folder}@all", settings)
     assert [saved.result.step for saved in results] == [0, 8]
 
 
