@@ -27,6 +27,8 @@ from interp.token_harms import token_harms
 from model.lab import open_run
 from tests.planted_run import planted_lab
 
+pytestmark = pytest.mark.whole
+
 QUICK = ("-n", "8", "--controls", "3", "--device", "cpu")
 
 FIELDS = {

@@ -32,6 +32,8 @@ from model.settings import to_plain
 from tests.dashboard_runs import STEP, STUDIES, trained
 from tests.undrawn import undrawn
 
+pytestmark = pytest.mark.whole
+
 STUDY = "ffn-memories"
 
 

@@ -15,6 +15,8 @@ from tests import planted
 from tests.analyses.claim_texts import PATH, claim, write
 from tests.planted_run import planted_lab
 
+pytestmark = pytest.mark.whole
+
 FEW = {"sequences": 16}
 
 

@@ -19,6 +19,8 @@ from model.lab import Lab
 from tests.planted import INDUCTION_HEAD, PREVIOUS_HEAD
 from tests.planted_run import LETTERS, planted_lab
 
+pytestmark = pytest.mark.whole
+
 PERIODS = (14, 17)
 
 

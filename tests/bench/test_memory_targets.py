@@ -22,6 +22,8 @@ from bench.memory_measures import (
 )
 from interp.stats import Intervals, bootstrap_means
 
+pytestmark = pytest.mark.whole
+
 
 def agreeing(share: float, n: int = 200) -> torch.Tensor:
     return torch.arange(n) < round(share * n)
