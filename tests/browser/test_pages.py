@@ -266,7 +266,7 @@ def test_memories_are_searched_and_stepped_through_from_the_keyboard(tab, server
 
 def test_run_step_and_search_stand_in_the_address_and_come_back_with_it(tab, server: Server) -> None:
     made, watch = tab()
-    go(made, server, "memories")
+    go(made, server, "memories?run=whole")
     expect(made.get_by_text("the first 200 of 256 found")).to_be_visible(timeout=PATIENCE)
     start = address(made)
     assert set(start) == {"run", "step"}
