@@ -6,10 +6,11 @@ import streamlit as st
 
 from analyses.ffn_memories import Result
 from analyses.ffn_reading import CUT_TRIGGERS
-from analyses.results import SavedResult
+from analyses.memory_card import ablate_command
+from analyses.results import SavedResult, from_here
 from analyses.views import View, visible
 from analyses.views.memory import activity_figure, value_figure
-from apps.dashboard import components, data, memory_examples, memory_rows, passes
+from apps.dashboard import components, memory_examples, memory_rows, passes
 from apps.dashboard.data import Run
 from apps.dashboard.memory_examples import Choice
 from apps.dashboard.memory_rows import Memory
@@ -29,7 +30,7 @@ def one(saved: SavedResult, run: Run, chosen: Selection, memory: Memory) -> None
             st.badge(components.literal(word), color=colour)
     components.caption(*memory_rows.facts(result, memory))
     if not result.reading.activity.dead[*memory]:  # without what never fired nothing changes
-        _actions(run, chosen, memory_name(*memory))
+        _actions(run, chosen, memory)
     with st.grid(2, min_column_width=MIN_WIDTH, gap=("small", "medium")) as columns:
         with columns.cell():
             _key(saved, memory)
@@ -127,14 +128,14 @@ _CUT = "_cut"
 """Memories whose triggers were asked to be cut, in this session."""
 
 
-def _actions(run: Run, chosen: Selection, name: str) -> None:
+def _actions(run: Run, chosen: Selection, memory: Memory) -> None:
+    name = memory_name(*memory)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         listed = name in {place.label for place in chosen.ablate}
         said = f"Take {name} out of the ablation" if listed else f"Add {name} to the ablation"
         st.button(said, key="memory_ablate", on_click=components.toggle_ablation, args=(name,))
         st.page_link("app_pages/ablate.py", label="Ablate", icon=":material/content_cut:", width="content")
-    command = f"cutaway ablate {data.spelled(run, chosen.step)} {name}:zero --metric text_loss"
-    st.code(command, language="bash", wrap_lines=True)
+    st.code(ablate_command(f"{from_here(run.path)}@{chosen.step}", *memory), language="bash", wrap_lines=True)
 
 
 def on_text(run: Run, chosen: Selection, memory: Memory, saved: SavedResult | None) -> None:
