@@ -11,7 +11,7 @@ from torch import Tensor
 
 from apps.dashboard import data
 from apps.dashboard.data import Run
-from apps.dashboard.head_corpus import HeadExamples, examples_of
+from apps.dashboard.heads.corpus import HeadExamples, examples_of
 from apps.dashboard.state import Selection
 from interp import live
 from interp.live import Basis, Live, LiveText

@@ -24,7 +24,7 @@ from analyses.attention_weights import Missing
 from analyses.records import decode, encode, same
 from analyses.registry import Passage
 from analyses.study import load_result, run_study
-from apps.dashboard import head_verdicts
+from apps.dashboard.heads import verdicts as head_verdicts
 from interp.places import Head
 from model import GPT
 from model.lab import Lab, open_run

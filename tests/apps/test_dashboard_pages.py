@@ -18,8 +18,11 @@ from analyses.attention_patterns import verdicts
 from analyses.attention_readings import Kind
 from analyses.attention_verdicts import Standing
 from analyses.study import run_study
-from apps.dashboard import bases, data, head_corpus, head_scores, launch, passes
-from apps.dashboard.head_corpus import Choice
+from apps.dashboard import data, launch, passes
+from apps.dashboard.heads import bases
+from apps.dashboard.heads import corpus as head_corpus
+from apps.dashboard.heads import scores as head_scores
+from apps.dashboard.heads.corpus import Choice
 from interp.live import Basis
 from model import GPT
 from model.hooks import scopes_of

@@ -15,9 +15,12 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from analyses.study import run_study
-from apps.dashboard import data, launch, memory_examples, memory_layers, memory_rows
-from apps.dashboard.memory_examples import Choice
-from apps.dashboard.memory_finder import LIMIT
+from apps.dashboard import data, launch
+from apps.dashboard.memories import examples as memory_examples
+from apps.dashboard.memories import layers as memory_layers
+from apps.dashboard.memories import rows as memory_rows
+from apps.dashboard.memories.examples import Choice
+from apps.dashboard.memories.finder import LIMIT
 from interp.gate_signs import GateSigns
 from interp.pattern_kinds import TriggerPattern
 from tests.dashboard_pages import opened, said, views

@@ -6,140 +6,17 @@ Needs Chromium; run with `make test-browser`. Screenshots are left in screenshot
 from __future__ import annotations
 
 import re
-import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from analyses.views import attention_payload, page
-from tests.dashboard_runs import whole_runs
+from tests.browser.browsing import IDLE, PATIENCE, SCREENSHOTS, Server, address, go, unexpected
 
-__all__ = ["whole_runs"]  # a fixture
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.browser
 
-FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
-]
-IDLE = "[data-testid='stApp'][data-test-connection-state='CONNECTED'][data-test-script-state='notRunning']"
 PAGES = {"overview": "", "heads": "heads", "ablate": "ablate", "memories": "memories", "gradients": "gradients"}
-SCREENSHOTS = Path(__file__).parents[2] / "screenshots"
-PATIENCE = 60_000
-"""Milliseconds; a busy machine may need many seconds for a first page."""
-
-
-@dataclass
-class Server:
-    address: str
-    log: Path
-
-
-@dataclass
-class Watch:
-    """What went wrong on a page, and what was sent."""
-
-    errors: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    frames: list[int] = field(default_factory=list)
-
-
-@pytest.fixture(scope="module")
-def server(whole_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = tmp_path_factory.mktemp("server") / "server.log"
-    code = f"from apps.dashboard.launch import launch; launch({str(whole_runs)!r}, {port})"
-    with log.open("w") as out:
-        process = subprocess.Popen([sys.executable, "-c", code], stdout=out, stderr=out, cwd=Path(__file__).parents[2])
-        try:
-            _wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
-            yield Server(f"http://127.0.0.1:{port}", log)
-        finally:
-            process.terminate()
-            process.wait(20)
-
-
-def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=1):
-                return
-        except OSError:
-            time.sleep(0.2)
-    raise RuntimeError("the dashboard's server did not start")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[object]:
-    if CHROMIUM is None:
-        pytest.fail(
-            "There is no Chromium to open the pages with. Install one, on Debian with: apt-get install chromium"
-        )
-    with sync_playwright() as drivers:
-        browser = drivers.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def tab(chromium, request):
-    """Open a fresh tab of a fresh browser profile, watched."""
-    contexts = []
-
-    def fresh(scheme: str = "light"):
-        context = chromium.new_context(viewport={"width": 1440, "height": 1000}, color_scheme=scheme)
-        contexts.append(context)
-        made = context.new_page()
-        made.set_default_timeout(PATIENCE)
-        return made, watched(made)
-
-    yield fresh
-    for context in contexts:
-        context.close()
-
-
-def watched(made) -> Watch:
-    watch = Watch()
-    made.on("pageerror", lambda error: watch.errors.append(str(error)))
-    made.on("console", lambda message: watch.errors.append(message.text) if message.type == "error" else None)
-    made.on("request", lambda request: watch.requests.append(request.url))
-    made.on("response", lambda response: watch.missing.append(response.url) if response.status == 404 else None)
-    made.on("websocket", lambda channel: channel.on("framesent", lambda frame: watch.frames.append(len(frame))))
-    return watch
-
-
-def unexpected(watch: Watch) -> list[str]:
-    """Errors on the page, without Streamlit's own two misses: it looks for its addresses below the page's first."""
-    own = [url for url in watch.missing if re.search(r"/\w+/_stcore/(health|host-config)(\?|$)", url)]
-    others = list(watch.errors)
-    for _ in own:
-        others.remove("Failed to load resource: the server responded with a status of 404 (Not Found)")
-    return others
-
-
-def go(made, server: Server, path: str) -> None:
-    made.goto(f"{server.address}/{path}")
-    made.wait_for_selector(IDLE)
-    made.wait_for_selector("h1")
-    made.wait_for_selector(IDLE)
-
-
-def address(made) -> dict[str, str]:
-    return {name: values[0] for name, values in parse_qs(urlsplit(made.url).query).items()}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -4,7 +4,8 @@ import streamlit as st
 
 from analyses.views import View
 from analyses.views.effect import effect_figure, effect_table
-from apps.dashboard import components, data, head_harms, passes, selecting
+from apps.dashboard import components, data, passes, selecting
+from apps.dashboard.ablation import harms as head_harms
 from apps.dashboard.state import head_name
 from interp.outcomes import OUTCOMES
 from interp.places import Intervention, print_places

@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from apps.dashboard import components, data, head_parts, selecting
+from apps.dashboard import components, data, selecting
+from apps.dashboard.heads import parts as head_parts
 from apps.dashboard.state import head_name
 
 STUDY = "attention-patterns"

@@ -2,17 +2,13 @@
 
 import streamlit as st
 
-from apps.dashboard import (
-    components,
-    data,
-    memory_composition,
-    memory_finder,
-    memory_layers,
-    memory_parts,
-    memory_promotion,
-    memory_rows,
-    selecting,
-)
+from apps.dashboard import components, data, selecting
+from apps.dashboard.memories import composition as memory_composition
+from apps.dashboard.memories import finder as memory_finder
+from apps.dashboard.memories import layers as memory_layers
+from apps.dashboard.memories import parts as memory_parts
+from apps.dashboard.memories import promotion as memory_promotion
+from apps.dashboard.memories import rows as memory_rows
 from apps.dashboard.state import memory_name
 from interp.memory_stream import require_memories
 from model.errors import CutawayError

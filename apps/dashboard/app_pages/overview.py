@@ -3,7 +3,8 @@
 import streamlit as st
 
 from analyses import training_curve
-from apps.dashboard import components, data, inventory, selecting
+from apps.dashboard import components, data, selecting
+from apps.dashboard.overview import inventory
 
 PAGE_OF = {  # the others are drawn here
     "attention-patterns": "heads",

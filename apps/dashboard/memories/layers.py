@@ -13,8 +13,9 @@ from analyses.ffn_summary import LayerSummary, Summary
 from analyses.ffn_tables import layer_rows
 from analyses.results import SavedResult
 from analyses.views.by_layer import READ_AS, Point, Series, by_layer_figure, parts_figure
-from apps.dashboard import components, memory_rows
-from apps.dashboard.memory_rows import KINDS
+from apps.dashboard import components
+from apps.dashboard.memories import rows as memory_rows
+from apps.dashboard.memories.rows import KINDS
 from interp.agreement import Agreement
 from interp.pattern_kinds import TriggerPattern
 from interp.stats import Interval

@@ -10,10 +10,12 @@ from analyses.memory_card import ablate_command
 from analyses.results import SavedResult, from_here
 from analyses.views import View, visible
 from analyses.views.memory import activity_figure, value_figure
-from apps.dashboard import components, memory_examples, memory_rows, passes
+from apps.dashboard import components, passes
 from apps.dashboard.data import Run
-from apps.dashboard.memory_examples import Choice
-from apps.dashboard.memory_rows import Memory
+from apps.dashboard.memories import examples as memory_examples
+from apps.dashboard.memories import rows as memory_rows
+from apps.dashboard.memories.examples import Choice
+from apps.dashboard.memories.rows import Memory
 from apps.dashboard.state import Selection, memory_name
 from interp.coefficient_bins import histogram_edges
 from model.errors import CutawayError

@@ -12,7 +12,7 @@ from torch import Tensor
 from analyses.attention_behaviour import Behaviour
 from analyses.views import TokenRow, token_rows_payload, visible
 from analyses.views.payload import Payload
-from apps.dashboard import bases
+from apps.dashboard.heads import bases
 from interp.example_rows import ExampleRows
 from interp.head_behaviour import HeadBehaviour
 from interp.head_examples import Examples

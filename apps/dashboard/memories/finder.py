@@ -15,7 +15,7 @@ from analyses.results import SavedResult
 from analyses.views import visible
 from apps.dashboard import components, data
 from apps.dashboard.address import Part, choice_of, restore, write
-from apps.dashboard.memory_rows import Memory, kind_name
+from apps.dashboard.memories.rows import Memory, kind_name
 from apps.dashboard.state import memory_name
 from interp.pattern_kinds import TriggerPattern
 from model.errors import CutawayError

@@ -12,7 +12,7 @@ from analyses.ffn_memories import Result
 from analyses.ffn_parts import Triggers
 from analyses.views import TokenRow, token_rows_payload, visible
 from analyses.views.payload import Payload, fitted
-from apps.dashboard.memory_rows import Memory, has_negative
+from apps.dashboard.memories.rows import Memory, has_negative
 
 
 class Choice(StrEnum):

@@ -12,9 +12,13 @@ from analyses.attention_verdicts import Verdict
 from analyses.results import SavedResult
 from analyses.views import View, attention_payload
 from analyses.views.behaviour import distance_figure
-from apps.dashboard import bases, components, data, head_corpus, head_scores, head_verdicts, passes
+from apps.dashboard import components, data, passes
 from apps.dashboard.data import Run
-from apps.dashboard.head_corpus import Choice
+from apps.dashboard.heads import bases
+from apps.dashboard.heads import corpus as head_corpus
+from apps.dashboard.heads import scores as head_scores
+from apps.dashboard.heads import verdicts as head_verdicts
+from apps.dashboard.heads.corpus import Choice
 from apps.dashboard.state import Selection, head_name
 from interp.places import Head
 from model.errors import CheckpointError, InputError

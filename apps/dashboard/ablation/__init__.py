@@ -1,0 +1,1 @@
+"""The Ablate page: how its parts are laid out."""

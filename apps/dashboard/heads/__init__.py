@@ -1,0 +1,1 @@
+"""The Heads page: how its parts are laid out."""

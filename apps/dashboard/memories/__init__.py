@@ -1,0 +1,1 @@
+"""The FFN memories page: how its parts are laid out."""
