@@ -1,0 +1,7 @@
+"""Findings."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+st.title("Findings")

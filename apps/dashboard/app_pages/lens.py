@@ -1,0 +1,7 @@
+"""Lens."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+st.title("Lens")

@@ -1,0 +1,7 @@
+"""Training dynamics."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+st.title("Training dynamics")
