@@ -1,0 +1,109 @@
+"""How much a pin may hold, and what of it is plain JSON: rows, words and drawings, cut with a sentence that says so."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from model.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_PINS = 200
+MOST_ROWS = 2000
+MOST_BYTES = 1_000_000
+"""Of the rows, and of the drawing, as JSON."""
+MOST_LETTERS = 20_000
+"""Of a note."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """A table as JSON holds it."""
+
+    columns: tuple[str, ...]
+    values: tuple[tuple[Any, ...], ...]
+    """Row by row; null where there is no number, and "inf" or "-inf" where it is infinite."""
+    n: int
+    """How many rows there were when it was pinned."""
+
+    def frame(self) -> pd.DataFrame:
+        """The table again; a column that held infinite numbers holds words where they were."""
+        import pandas as pd
+
+        return pd.DataFrame([list(row) for row in self.values], columns=list(self.columns))
+
+
+def bounded_rows(frame: pd.DataFrame) -> tuple[Rows, str]:
+    """The first rows of `frame`, as many as a pin may hold, and a sentence if these are not all."""
+    named = [str(name) for name in frame.columns]
+    kept: list[tuple[Any, ...]] = []
+    size = 0
+    for row in frame.head(MOST_ROWS).itertuples(index=False, name=None):
+        plain = tuple(plain_json(value, "the rows of the panel") for value in row)
+        size += len(json.dumps(plain))
+        if size > MOST_BYTES:
+            break
+        kept.append(plain)
+    rows = Rows(columns=tuple(named), values=tuple(kept), n=len(frame))
+    if len(kept) == len(frame):
+        return rows, ""
+    return rows, f"The first {len(kept):,} of {len(frame):,} rows are kept; the Python beside them computes all."
+
+
+def bounded_drawing(drawing: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, str]:
+    """The drawing as plain JSON, or none and a sentence where it is too large to be kept."""
+    if drawing is None:
+        return None, ""
+    plain = plain_json(drawing, "the drawing")
+    size = len(json.dumps(plain))
+    if size <= MOST_BYTES:
+        return plain, ""
+    return None, f"The drawing was {size / 1e6:.1f} MB and is not kept; a pin holds {MOST_BYTES / 1e6:.0f} MB at most."
+
+
+def bounded_words(text: str, most: int = MOST_LETTERS) -> str:
+    """`text`, cut where it is too long, with a mark where it was cut."""
+    text = well_formed(text)
+    return text if len(text) <= most else f"{text[: most - 2]} …"
+
+
+def well_formed(text: str) -> str:
+    r"""`text` with a mark in place of half a surrogate pair, which no file and no table can hold.
+
+    >>> well_formed("a\ud800b")
+    'a?b'
+    """
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def plain_json(value: Any, what: str) -> Any:
+    """`value` as plain JSON: numpy's numbers as numbers, NaN as null, the infinite as a word.
+
+    >>> plain_json({"a": (np.float32(0.5), float("nan"), float("inf"))}, "it")
+    {'a': [0.5, None, 'inf']}
+    """
+    match value:
+        case str():
+            return well_formed(str(value))
+        case None | bool() | int():
+            return value
+        case np.generic() | np.ndarray():
+            return plain_json(value.tolist(), what)
+        case float():
+            return value if math.isfinite(value) else None if math.isnan(value) else str(value)
+        case Mapping():
+            return {str(key): plain_json(item, what) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [plain_json(item, what) for item in value]
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if type(value).__name__ == "Timestamp":
+        return value.isoformat()
+    raise InputError(f"{what} cannot be pinned: it holds a {type(value).__name__}, which is no plain value")

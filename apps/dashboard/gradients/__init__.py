@@ -1,0 +1,1 @@
+"""The Norms & gradients page: how its parts are laid out."""
