@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,11 +147,25 @@ def caption(*, n: int | None = None, unit: str = "sequences", seed: int | None =
 
 def to_svg(chart: Any) -> str:
     """`chart` as the text of an SVG file. It is drawn here and now; nothing is fetched."""
+    return spec_svg(themed(chart).to_dict())
+
+
+def spec_svg(spec: Mapping[str, Any]) -> str:
+    """A figure in Vega-Lite, with its look, as the text of an SVG file."""
     import vl_convert
 
-    version = ".".join(alt.SCHEMA_VERSION.split(".")[:2])
-    svg = vl_convert.vegalite_to_svg(themed(chart).to_dict(), vl_version=version, allowed_base_urls=[])
-    return _renumbered(svg)
+    return _renumbered(vl_convert.vegalite_to_svg(dict(spec), vl_version=_version(), allowed_base_urls=[]))
+
+
+def spec_png(spec: Mapping[str, Any], *, scale: float = 2.0) -> bytes:
+    """The same as a PNG file, `scale` pixels to each of the figure's."""
+    import vl_convert
+
+    return vl_convert.vegalite_to_png(dict(spec), vl_version=_version(), scale=scale, allowed_base_urls=[])
+
+
+def _version() -> str:
+    return ".".join(alt.SCHEMA_VERSION.split(".")[:2])
 
 
 def save_svg(chart: Any, path: Path | str) -> Path:

@@ -202,14 +202,15 @@ def save_result(studies: Path, result: Any, provenance: Provenance) -> SavedResu
     return SavedResult(final, study.name, provenance)
 
 
-def load_result(path: Path) -> SavedResult:
+def load_result(path: Path | str) -> SavedResult:
     """The result in folder `path`; its record is checked now, its tensors when they are read."""
+    path = Path(path)
     record = read_record(path)
     try:
         provenance = from_plain(Provenance, record["provenance"], where="provenance")
     except ValueError as error:
         raise CheckpointError(f"{path / RECORD} has no provenance this version can read: {error} {REMEDY}") from None
-    return SavedResult(Path(path), record["study"], provenance)
+    return SavedResult(path, record["study"], provenance)
 
 
 def _read_tensors(path: Path, record: dict[str, Any]) -> dict[str, Any]:
