@@ -161,6 +161,15 @@ def bootstrap_crossed(
     return Interval(mean=float(mean), low=low, high=high, n=n, level=level, method="two-way percentile")
 
 
+def resampled_means(values: Float[Tensor, " n *shape"], n_resamples: int, seed: int) -> Float[Tensor, " draw *shape"]:
+    """Means over the first axis of samples drawn with replacement; all cells share the draws, so they stay paired.
+
+    For what is not a mean, but is read off means, such as the step at which one passes a level.
+    """
+    cells = _checked(values).flatten(1)
+    return _resampled_means(cells, n_resamples, seed).reshape(n_resamples, *values.shape[1:])
+
+
 def sign_flip_p(deltas: Float[Tensor, " n"], seed: int = 0, n_flips: int = 9999) -> float:
     """Two-sided p that paired differences are symmetric about zero; exact up to 12 values, else drawn, never zero."""
     return float(sign_flip_ps(deltas.unsqueeze(1), seed, n_flips)[0])
