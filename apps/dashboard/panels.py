@@ -23,6 +23,8 @@ from analyses.views.payload import Payload
 from apps.dashboard import components, data, snippets
 from apps.dashboard.charts import spec_of
 from apps.dashboard.data import Run
+from apps.dashboard.findings import pins
+from apps.dashboard.findings.pins import Offer
 from model.errors import CutawayError
 
 
@@ -44,16 +46,6 @@ class Panel:
     def file(self, ending: str) -> str:
         """The name of a file of it: run, step and panel."""
         return exports.file_name(self.about, self.key, ending)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """How a panel can be drawn as a file."""
-
-    figure: Any = None
-    """An Altair chart, or Vega-Lite without a look; None for what is not a figure."""
-    view: View | None = None
-    payload: Payload | None = None
 
 
 def about_saved(saved: SavedResult, *, n: int, unit: str, **more: Any) -> dict[str, Any]:
@@ -99,21 +91,21 @@ def chart(panel: Panel, figure: Any, *, alt: str, width: Literal["content", "str
     """A figure, as its study drew it, on the page's own background."""
     with _framed(panel):
         components.chart(figure, alt=alt, key=panel.key, width=width)
-        menu(panel, Drawing(figure=figure))
+        menu(panel, _offer(panel, figure=figure))
 
 
 def small(panel: Panel, figure: Mapping[str, Any], said: str) -> None:
     """A small figure under the panel's title and a sentence that says what it shows."""
     with _framed(panel):
         components.panel(figure, panel.title, said, key=panel.key)
-        menu(panel, Drawing(figure=figure))
+        menu(panel, _offer(panel, said, figure=figure))
 
 
-def show(view: View, payload: Payload, panel: Panel) -> None:
-    """A view; what is picked in it changes the selection."""
+def show(view: View, payload: Payload, panel: Panel, **more: Any) -> None:
+    """A view; what is picked in it changes the selection. `more` is for `components.show`, such as `live`."""
     with _framed(panel):
-        components.show(view, payload, panel.key)
-        menu(panel, Drawing(view=view, payload=payload))
+        components.show(view, payload, panel.key, **more)
+        menu(panel, _offer(panel, view=view, payload=payload))
 
 
 def table(
@@ -144,7 +136,7 @@ def table(
         else:
             tall = 320 if height == "auto" else height
             components.pick_from(rows, pick, key=panel.key, alt=alt, height=tall, words=words, widths=widths)
-        menu(panel, Drawing())
+        menu(panel, _offer(panel))
 
 
 def whole_study(saved: SavedResult, *, n: int, unit: str) -> None:
@@ -192,13 +184,13 @@ def style() -> None:
     st.html(STYLE)
 
 
-def menu(panel: Panel, drawing: Drawing) -> None:
+def menu(panel: Panel, drawing: Offer) -> None:
     """The menu of a panel: nothing of it is computed while it is closed."""
     _menu(panel, drawing, address())
 
 
 @st.fragment
-def _menu(panel: Panel, drawing: Drawing, here: str) -> None:
+def _menu(panel: Panel, drawing: Offer, here: str) -> None:
     box = st.popover(
         f"Export {components.literal(panel.title)}", type="tertiary", icon=":material/more_horiz:", on_change="rerun",
         key=f"{MENU}{panel.key}",
@@ -208,7 +200,7 @@ def _menu(panel: Panel, drawing: Drawing, here: str) -> None:
             _opened(panel, drawing, here)
 
 
-def _opened(panel: Panel, drawing: Drawing, here: str) -> None:
+def _opened(panel: Panel, drawing: Offer, here: str) -> None:
     st.markdown(f"**{components.literal(panel.title)}**")
     try:
         rows = panel.rows()
@@ -220,12 +212,23 @@ def _opened(panel: Panel, drawing: Drawing, here: str) -> None:
             _file(panel, "PNG", "image/png", partial(_png, drawing.figure))
             _file(panel, "SVG", "image/svg+xml", partial(_svg, drawing.figure))
         if drawing.view is not None and drawing.payload is not None:
-            _file(panel, "HTML", "text/html", partial(page, drawing.view, drawing.payload, panel.title))
+            _file(panel, "HTML", "text/html", partial(page, drawing.view, dict(drawing.payload), panel.title))
         _file(panel, "CSV", "text/csv", partial(exports.to_csv, rows))
         saying = {"title": panel.title, "address": here, "python": panel.python}
         _file(panel, "JSON", "application/json", partial(exports.to_json, rows, panel.about, **saying))
+        if st.button("Pin", key=f"pin-{panel.key}", icon=":material/push_pin:", on_click=_pin, args=(drawing, panel)):
+            st.rerun()  # the notebook's name stands in the address, which a fragment alone cannot change
     components.caption(f"{len(rows):,} rows", "CSV: a text that a spreadsheet would take for a formula has ' before it")
     st.code(panel.python, language="python")
+
+
+def _pin(drawing: Offer, panel: Panel) -> None:
+    pins.pin_panel(drawing)
+    st.session_state[f"{MENU}{panel.key}"] = False
+
+
+def _offer(panel: Panel, *sentences: str, **drawn: Any) -> Offer:
+    return Offer(panel=panel, title=panel.title, sentences=sentences, **drawn)
 
 
 def _file(panel: Panel, kind: str, mime: str, make: Callable[[], str | bytes]) -> None:
@@ -259,6 +262,6 @@ PAPER_WIDTH = 360
 
 
 def address() -> str:
-    """The part of the address that shows what is shown now."""
-    query = {name: st.query_params.get_all(name) for name in st.query_params}
+    """The part of the address that shows what is shown now, without the reader's notebook."""
+    query = {name: st.query_params.get_all(name) for name in st.query_params if name != pins.NOTES}
     return f"?{urlencode(query, doseq=True)}"

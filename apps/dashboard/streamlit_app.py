@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from apps.dashboard import components, data, icon, selecting
+from apps.dashboard import components, data, icon, panels, selecting
 
 PAGES = {
     "Look": [
@@ -33,6 +33,7 @@ PAGES = {
 
 st.set_page_config(page_title="Cutaway", page_icon=icon.picture(), layout="wide")
 page = st.navigation(PAGES, position="sidebar")
+panels.style()
 found = data.runs()
 if found:
     selecting.draw(found)
