@@ -9,16 +9,12 @@ from typing import Any
 import hypothesis
 import pytest
 import torch
-from hypothesis import settings
 from torch import Tensor
 
 from model import GPT, GPTConfig
 from tests.unchecked import unchecked
 
 torch.set_num_threads(1)
-settings.register_profile("untimed", deadline=None)  # a busy machine is no fault of the code
-settings.load_profile("untimed")
-
 # An example may take as long as it likes: how fast a busy machine is says nothing about what a test claims.
 hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")

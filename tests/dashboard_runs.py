@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 from pathlib import Path
 
@@ -43,15 +45,28 @@ def trained(root: Path, name: str, *settings: str) -> Path:
 
 @pytest.fixture(scope="session")
 def whole_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one run that has everything and one that was only trained; tests must not change it."""
-    root = tmp_path_factory.mktemp("runs")
+    """A folder with one run that has everything and one that was only trained; tests must not change it.
+
+    Processes that share out the tests share it: the first one to ask makes it, and the others wait.
+    """
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "whole-runs"
+    with root.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.exists():
+            unfinished = tmp_path_factory.mktemp("unfinished")
+            _make_whole_runs(unfinished)
+            unfinished.rename(root)
+    return root
+
+
+def _make_whole_runs(root: Path) -> None:
     with unchecked(), undrawn():
         whole = trained(root, "whole")
         for study, settings in STUDIES.items():
             for step in (0, STEP):
                 run_study(study, f"{whole}@{step}", settings)
         trained(root, "bare", "model.norm=post")
-    return root
 
 
 @pytest.fixture
