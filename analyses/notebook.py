@@ -21,7 +21,6 @@ from analyses.notebook_bounds import (
     bounded_rows,
     bounded_words,
     plain_json,
-    well_formed,
 )
 from analyses.notebook_reading import read_fields
 from model.errors import CheckpointError, InputError, UnknownNameError
@@ -53,7 +52,7 @@ class Pin:
     """Binds `rows` to the numbers again, with the library only."""
     rows: Rows
     figure: dict[str, Any] | None
-    """A Vega-Lite specification without a look."""
+    """A Vega-Lite specification with its look, on paper."""
     view: str | None
     """Which of `analyses.views` draws `payload`."""
     payload: dict[str, Any] | None
@@ -109,18 +108,25 @@ def new_pin(
         payload: what that view was given.
         note: the author's own words.
     """
-    spec = figure if figure is None or isinstance(figure, Mapping) else figure.to_dict()
+    spec = None if figure is None else with_look(figure)
     kept, said = bounded_rows(rows)
     drawn, said_of_figure = bounded_drawing(spec)
     seen, said_of_view = bounded_drawing(payload)
     return Pin(
         id=secrets.token_hex(8), page=page, query={str(name): str(value) for name, value in query.items()},
         title=bounded_words(title, 300), sentences=tuple(bounded_words(each, 4000) for each in sentences[:60]),
-        note=bounded_words(note), about=plain_json(about, "the pin's provenance"), python=python, rows=kept,
+        note=bounded_words(note), about=plain_json(about), python=python, rows=kept,
         figure=drawn, view=view if seen is not None else None, payload=seen,
         cut=tuple(each for each in (said, said_of_figure, said_of_view) if each),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
+
+
+def with_look(figure: Any) -> dict[str, Any]:
+    """A figure, Altair or Vega-Lite without a look, as Vega-Lite with the project's."""
+    from analyses.figures import theme, themed
+
+    return {**figure, "config": theme()} if isinstance(figure, Mapping) else themed(figure).to_dict()
 
 
 def added(pin: Pin) -> Change:
@@ -192,16 +198,22 @@ def as_json(notebook: Notebook) -> str:
 def from_json(text: str | bytes, called: str) -> Notebook:
     """The notebook in `text`, read strictly; `CheckpointError` says what is wrong with what is `called` so."""
     try:
-        tree = json.loads(well_formed(json.dumps(json.loads(text, parse_constant=_no_constant), ensure_ascii=False)))
-    except (ValueError, RecursionError):
+        return _read(json.loads(text, parse_constant=_no_constant), called)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, CheckpointError):
+            raise
         raise CheckpointError(f"{called} is not readable JSON: it is damaged, or no notebook of pins.") from None
+
+
+def _read(tree: Any, called: str) -> Notebook:
     if not isinstance(tree, dict) or tree.keys() != {"format", "pins"} or not isinstance(tree["pins"], list):
         raise CheckpointError(f"{called} is no notebook of pins: it has to hold a format and a list of pins.")
-    if tree["format"] != FORMAT:
-        raise CheckpointError(f"{called} is of format {tree['format']!r}, and this version reads format {FORMAT}.")
+    if tree["format"] != FORMAT or isinstance(tree["format"], bool):
+        raise CheckpointError(f"{called} is of another format than {FORMAT}, the one that this version reads.")
     if len(tree["pins"]) > MOST_PINS:
         raise CheckpointError(f"{called} holds {len(tree['pins'])} pins, and a notebook holds at most {MOST_PINS}.")
-    pins = tuple(Pin(**read_fields(each, f"{called}, pin {n}")) for n, each in enumerate(tree["pins"], start=1))
+    whole = plain_json(tree["pins"])
+    pins = tuple(Pin(**read_fields(each, f"{called}, pin {n}")) for n, each in enumerate(whole, start=1))
     if len({pin.id for pin in pins}) < len(pins):
         raise CheckpointError(f"{called} holds two pins of one id; each has to have its own.")
     return Notebook(pins=pins)

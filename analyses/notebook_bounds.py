@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from model.errors import InputError
+from analyses.exports import plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,12 +26,12 @@ class Rows:
 
     columns: tuple[str, ...]
     values: tuple[tuple[Any, ...], ...]
-    """Row by row; null where there is no number, and "inf" or "-inf" where it is infinite."""
+    """Row by row; null where there is no finite number."""
     n: int
     """How many rows there were when it was pinned."""
 
     def frame(self) -> pd.DataFrame:
-        """The table again; a column that held infinite numbers holds words where they were."""
+        """The table again."""
         import pandas as pd
 
         return pd.DataFrame([list(row) for row in self.values], columns=list(self.columns))
@@ -46,7 +43,7 @@ def bounded_rows(frame: pd.DataFrame) -> tuple[Rows, str]:
     kept: list[tuple[Any, ...]] = []
     size = 0
     for row in frame.head(MOST_ROWS).itertuples(index=False, name=None):
-        plain = tuple(plain_json(value, "the rows of the panel") for value in row)
+        plain = tuple(plain_json(value) for value in row)
         size += len(json.dumps(plain))
         if size > MOST_BYTES:
             break
@@ -61,7 +58,7 @@ def bounded_drawing(drawing: Mapping[str, Any] | None) -> tuple[dict[str, Any] |
     """The drawing as plain JSON, or none and a sentence where it is too large to be kept."""
     if drawing is None:
         return None, ""
-    plain = plain_json(drawing, "the drawing")
+    plain = plain_json(drawing)
     size = len(json.dumps(plain))
     if size <= MOST_BYTES:
         return plain, ""
@@ -83,27 +80,21 @@ def well_formed(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def plain_json(value: Any, what: str) -> Any:
-    """`value` as plain JSON: numpy's numbers as numbers, NaN as null, the infinite as a word.
+def plain_json(value: Any) -> Any:
+    """`value` as strict JSON, as it is exported too, with texts that every file can hold.
 
-    >>> plain_json({"a": (np.float32(0.5), float("nan"), float("inf"))}, "it")
-    {'a': [0.5, None, 'inf']}
+    >>> plain_json({"a": (0.5, float("nan"))})
+    {'a': [0.5, None]}
     """
+    return _well_formed(plain(value))
+
+
+def _well_formed(value: Any) -> Any:
     match value:
         case str():
-            return well_formed(str(value))
-        case None | bool() | int():
-            return value
-        case np.generic() | np.ndarray():
-            return plain_json(value.tolist(), what)
-        case float():
-            return value if math.isfinite(value) else None if math.isnan(value) else str(value)
-        case Mapping():
-            return {str(key): plain_json(item, what) for key, item in value.items()}
-        case list() | tuple() | set() | frozenset():
-            return [plain_json(item, what) for item in value]
-    if type(value).__name__ in ("NAType", "NaTType"):
-        return None
-    if type(value).__name__ == "Timestamp":
-        return value.isoformat()
-    raise InputError(f"{what} cannot be pinned: it holds a {type(value).__name__}, which is no plain value")
+            return well_formed(value)
+        case dict():
+            return {well_formed(name): _well_formed(each) for name, each in value.items()}
+        case list():
+            return [_well_formed(each) for each in value]
+    return value

@@ -36,7 +36,12 @@ def spec_of(figure: Any, *, dark: bool) -> dict[str, Any]:
     """
     plain = isinstance(figure, Mapping)
     spec = dict(figure) | {"config": figures.theme()} if plain else figures.themed(figure).to_dict()
-    return _exchanged(spec) if dark else spec
+    return darkened(spec) if dark else spec
+
+
+def darkened(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a specification that has its look for a dark page."""
+    return _exchanged(dict(spec))
 
 
 def _exchanged(value: Any) -> Any:
