@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
 from analyses.checkpoints import first_checkpoint
+from analyses.claims.ablating import Ablating
 from analyses.claims.bounds import Standing
 from analyses.claims.checks import check
 from analyses.claims.controls import Subject
@@ -33,6 +35,7 @@ from analyses.claims.wording import sentence
 from analyses.registry import Progress
 from analyses.results import from_here
 from analyses.versions import versions
+from interp.harm import Counted
 from model.checkpoint import checkpoint_steps
 from model.errors import CheckpointError, Faults, InputError, UnknownNameError
 from model.lab import Lab, open_run, parse_run_spec
@@ -52,7 +55,12 @@ def test_claim(claim: Claim, lab: Lab) -> Verdict:
 
 @torch.no_grad()
 def verdicts_on(
-    claims: Sequence[Claim], lab: Lab, *, excuse: bool = False, progress: Progress | None = None
+    claims: Sequence[Claim],
+    lab: Lab,
+    *,
+    excuse: bool = False,
+    progress: Progress | None = None,
+    counted: Counted | None = None,
 ) -> tuple[Verdict, ...]:
     """The verdicts on claims that are tested together at one checkpoint.
 
@@ -62,6 +70,7 @@ def verdicts_on(
         excuse: whether heads that a rule found, and that have too few matched sets, leave their claim undecided
             instead of being an error: for one checkpoint among several.
         progress: told of every claim.
+        counted: told of every batch that is ablated; may raise to stop the work.
 
     Raises:
         InputError: what `check` refuses, before anything runs; and too few matched sets, before anything is ablated.
@@ -73,7 +82,8 @@ def verdicts_on(
     found: list[Measured | None] = []
     for number, (claim, subject) in enumerate(zip(claims, subjects, strict=True), start=1):
         with claim.named():
-            found.append(None if isinstance(subject, Unfit) else measured(subject, claim.bound, first=first))
+            told = replace(subject, counted=counted) if isinstance(subject, Ablating) else subject
+            found.append(None if isinstance(told, Unfit) else measured(told, claim.bound, first=first, counted=counted))
         if progress is not None:
             progress(number, len(claims), f"{claim.name} at step {lab.step}")
     verdicts = zip(claims, subjects, found, corrected(found), strict=True)

@@ -117,7 +117,7 @@ def benches_for(
     `metric` and `on_text` as for `ablate`. However many sequences are measured, replacements are taken from at most 64.
     """
     trials = trials_for(lab, metric=metric, on_text=on_text, n_sequences=n_sequences, seed=seed, period=period)
-    trials = tuple(replace(trial, reference=trial.reference[:_REFERENCES]) for trial in trials)
+    trials = tuple(trial.with_references() for trial in trials)
     bench, first = Bench.of(lab, trials, ablation, seed=seed), first_checkpoint(lab)
     return bench, None if first is None else Bench.of(first, trials, ablation, seed=seed)
 
@@ -256,6 +256,3 @@ def _sources(trial: Trial, ablation: Ablation) -> Sequence[str]:
 
 BESIDE = 64
 """Sequences of matched sets and of step 0, at most, where the harm itself chooses how many it takes."""
-
-_REFERENCES = 64
-"""Sequences that replacements are taken from, at most: more would make a longer measurement no surer."""

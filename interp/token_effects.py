@@ -74,7 +74,7 @@ def token_effects(
     require_deterministic(lab.gpt)
     ablation = ablation_of(places, lab.config, intervention)
     require_whole([ablation])
-    supplies = _supplies(lab, tokens, ablation, n_reference)
+    supplies = text_supplies(lab, tokens, ablation, n_reference)
     clean = lab.gpt(tokens)
     losses, chances = _ablated(lab, tokens, ablation, supplies)
     return TokenEffects(
@@ -89,8 +89,8 @@ def token_effects(
     )
 
 
-def _supplies(lab: Lab, tokens: Int[Tensor, "1 pos"], ablation: Ablation, n_reference: int) -> Supplies:
-    """Replacements from held-out rows, as far as the ablation takes any."""
+def text_supplies(lab: Lab, tokens: Int[Tensor, "1 pos"], ablation: Ablation, n_reference: int) -> Supplies:
+    """What an ablation on one text replaces with: held-out rows that do not begin with it, as far as it takes any."""
     if ablation.takes(Intervention.COUNTERFACTUAL):
         raise InputError(
             f"{ablation} needs the corrupted twin of this text, and nothing says which of its tokens to change; take "

@@ -52,6 +52,10 @@ Tokens = Int[Tensor, "sequence pos"]
 HELD_OUT_TEXT, HELD_OUT_REPEATS = "held-out text", "held-out repeats"
 
 
+REFERENCES = 64
+"""Sequences that replacements are taken from, at most: more would make a longer measurement no surer."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trial:
     """Sequences of one kind, in disjoint draws, with what is asked of them."""
@@ -117,6 +121,10 @@ class Trial:
         """The same with the measured sequences start to stop - 1 only."""
         twins = None if self.corrupted is None else self.corrupted[start:stop]
         return replace(self, measured=self.measured[start:stop], corrupted=twins)
+
+    def with_references(self, most: int = REFERENCES) -> Trial:
+        """The same with replacements from at most so many sequences, however many are measured."""
+        return replace(self, reference=self.reference[:most])
 
     def unigram_of(self, outcome: Outcome) -> Float[Tensor, " sequence"] | None:
         """What a model that knows token frequencies only has on each measured sequence; None where that is no scale."""
@@ -186,7 +194,7 @@ class Bench:
         here, on the reference sequences and for the loss that the trial fits for; at any gate those of the whole dose.
         """
         made = [ablation_of(each, self.gpt.config) for each in ablations]
-        supplies = self._fitted(trial, made)
+        supplies = self.supplies_for(trial, made)
         start, stop = rows or (0, len(trial.measured))
         part = trial.rows(start, stop)
         return measure_harms(
@@ -214,7 +222,7 @@ class Bench:
             raise InputError(f"{metric} is not measured here; this bench has {known}.")
         return found
 
-    def _fitted(self, trial: Trial, ablations: Sequence[Ablation]) -> Supplies:
+    def supplies_for(self, trial: Trial, ablations: Sequence[Ablation]) -> Supplies:
         """The trial's supplies, with constants for those ablations that take some."""
         supplies = self.supplies[self.trials.index(trial)]
         asking = [each for each in ablations if each.takes(Intervention.OPTIMAL)]

@@ -70,6 +70,8 @@ class Ablating:
     stated: Statement
     ground: Ground
     ablation: Ablation
+    counted: Counted | None = None
+    """Told of every batch that is ablated; may raise to stop."""
 
     @classmethod
     def of(cls, stated: Statement, ground: Ground, places: Sequence[Place]) -> Ablating:
@@ -188,7 +190,7 @@ class Ablating:
         (trial,) = bench.trials
         (outcome,) = trial.outcomes
         beside = [_its_loss(outcome)] if outcome.measure is Measure.KL else []
-        found = bench.harms(trial, [self.ablation], rows=(start, stop), outcomes=[outcome, *beside])
+        found = bench.harms(trial, [self.ablation], self.counted, rows=(start, stop), outcomes=[outcome, *beside])
         lead = _lead([outcome, *beside][-1], trial.rows(start, stop), found.clean[:, -1])
         return Deltas(
             harm=found.harm[:, 0, 0],

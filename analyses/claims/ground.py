@@ -69,9 +69,9 @@ class Ground:
     def trial_of(self, outcome: Outcome) -> Trial:
         """The sequences that an outcome, named like a metric, is measured on."""
         if outcome.name in COPY_OUTCOMES:
-            return replace(self.task.trial, outcomes=(outcome,))
+            return replace(self.task.trial, outcomes=(outcome,)).with_references()
         outcome = replace(outcome, meaning=outcome.meaning.replace(HELD_OUT_TEXT, held_out_kind(self.lab)))
-        return replace(self._text, outcomes=(outcome,))
+        return replace(self._text, outcomes=(outcome,)).with_references()
 
     @cached_property
     def _text(self) -> Trial:

@@ -65,8 +65,11 @@ from interp.detector import ErrorMeasure, HeadPattern, detect_heads, match_heads
 from interp.effects import AblationEffect, ablate, benches_for, effect_of
 from interp.folding import folded_heads
 from interp.intervention_kinds import parse_stated, print_stated, require_amount
+from interp.lens import LensDetail, lens_places, logit_lens
 from interp.live import Basis, LiveText, attention_in, coefficients, live_tokens, look
+from interp.live_lens import attribution_on, lens_on
 from interp.live_memories import writing_memories
+from interp.live_targets import Target, targets_of
 from interp.matched_control import matched_control, strata_for
 from interp.matched_places import Matching
 from interp.measures import Measure
@@ -78,12 +81,14 @@ from interp.patching import Direction, Patched, activation_patching, patch_grid
 from interp.path_patching import path_effects, path_effects_by
 from interp.path_results import PathEffects
 from interp.paths import FFNs, Input, Receiver, Scales, feeding_paths
+from interp.pattern_changes import pattern_changes
 from interp.pattern_kinds import TriggerPattern
 from interp.places import Intervention, Place, PlaceKind, head, memory, parse_intervention, stating
 from interp.promotion import Written
 from interp.recordings import Means, Recording, record
 from interp.repaired import Component, Part
 from interp.resolved_places import resolve_places
+from interp.side_by_side import side_by_side
 from interp.stats import Interval, bootstrap_mean, bootstrap_means
 from interp.stimuli import reordered, repeated_tokens
 from interp.supplies import Supplies
@@ -412,6 +417,20 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Detail,
         lambda given, _: logit_attribution(gpt(), TOKENS, TOKENS, detail=given).values,
     ),
+    "interp.lens.lens_places": (LensDetail, lambda given, _: list(lens_places(gpt().config, given))),
+    "interp.lens.logit_lens": (LensDetail, lambda given, _: logit_lens(gpt(), TOKENS, TOKENS, detail=given).entropy),
+    "interp.live_lens.attribution_on": (
+        Target,
+        lambda given, lab: attribution_on(lab, "repeats", "", target=given, word="a").logit,
+    ),
+    "interp.live_lens.lens_on": (
+        Target,
+        lambda given, lab: lens_on(lab, "repeats", "", target=given, word="a").targets,
+    ),
+    "interp.live_targets.targets_of": (
+        Target,
+        lambda given, lab: targets_of(lab, lab.eval_tokens[0], given, "a"),
+    ),
     "interp.detector.detect_heads": (
         ErrorMeasure,
         lambda given, _: detect_heads(gpt(), TOKENS, HeadPattern.INDUCTION, error_measure=given),
@@ -486,6 +505,14 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.token_effects.token_effects": (
         Intervention,
         lambda given, lab: token_effects(lab, lab.eval_tokens[:1, :8], "L1H2", intervention=given).ablated,
+    ),
+    "interp.pattern_changes.pattern_changes": (
+        Intervention,
+        lambda given, lab: pattern_changes(lab, lab.eval_tokens[:1, :8], "L0H1", intervention=given).ablated,
+    ),
+    "interp.side_by_side.side_by_side": (
+        Intervention,
+        lambda given, lab: repr(side_by_side(lab, "L1H2", interventions=[given], n_sequences=12).effects),
     ),
     "analyses.attention_circuit_items.copying_items": (
         Kind,
@@ -673,16 +700,19 @@ def members(name: str) -> list[StrEnum]:
     absent |= set(Intervention) - set(repair_result.ALLOWED) if of_text else set()
     absent |= {ControlKind.INPUTS} if name == "analyses.claims.statement.Statement.control" else set()  # of a path
     absent |= {Comes.UNDECIDED} if name == "analyses.claims.statement.Statement.expected" else set()
-    absent |= {Intervention.COUNTERFACTUAL} if name == "interp.token_effects.token_effects" else set()  # no twin
-    absent |= {Intervention.OPTIMAL} if name == "interp.effects.ablate" else set()  # fitted; on one text is enough
+    absent |= {Intervention.COUNTERFACTUAL} if name in _ON_ONE_TEXT else set()  # no twin
+    fitting = {"interp.effects.ablate", "interp.side_by_side.side_by_side", "interp.pattern_changes.pattern_changes"}
+    absent |= {Intervention.OPTIMAL} if name in fitting else set()  # fitted; on one text is enough
     changes = {kind for kind in Intervention if not kind.removes} - ({Intervention.SWAP} if name in _ALONE else set())
     absent |= changes if name in (*_OF_A_HEAD, *_ALONE) else set()  # want a number, or a second place
     return [member for member in CASES[name][0] if member not in absent]
 
 
+_ON_ONE_TEXT = ("interp.token_effects.token_effects", "interp.pattern_changes.pattern_changes")
 _OF_A_HEAD = (
     *("interp.ablation.ablated", "interp.ablation.hooks_for", "interp.effects.ablate"),
-    "interp.token_effects.token_effects",
+    "interp.side_by_side.side_by_side",
+    *_ON_ONE_TEXT,
 )
 _ALONE = (
     *("interp.places.Place.intervention", "interp.places.head", "interp.places.memory", "interp.places.stating"),
