@@ -26,10 +26,10 @@ def to_csv(rows: pd.DataFrame) -> str:
     that is not a number is empty; a list is written as JSON.
 
     >>> to_csv(pd.DataFrame({"token": ["=cmd()", "a"], "score": [-0.5, float("nan")]}))
-    "token,score\n'=cmd(),-0.5\na,\n"
+    "token,score\r\n'=cmd(),-0.5\r\na,\r\n"
     """
     file = io.StringIO(newline="")
-    lines = csv.writer(file, lineterminator="\n")
+    lines = csv.writer(file)  # lines end as RFC 4180 has it; with \n alone a token of \r would not be quoted
     lines.writerow(_marked(str(name)) for name in rows.columns)
     lines.writerows(map(_marked, row) for row in rows.itertuples(index=False, name=None))
     return file.getvalue()

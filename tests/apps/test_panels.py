@@ -1,0 +1,159 @@
+"""Panels: their menu is lazy and says what cannot be had; their files hold what they say, whatever the tokens are."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from analyses import exports
+from analyses.figures import spec_png, spec_svg
+from analyses.views.by_layer import Point, Series, by_layer_figure
+from apps.dashboard.panels import MENU
+from tests.dashboard_pages import said
+
+HOSTILE = [
+    "=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "'", "'=1", "''", "", " ", "a,b", 'say "x"', "x\ny",
+    "</script>", "\u202e", "\u2028", "é", "🦊", "NaN", "null", "1e5",
+]  # fmt: skip
+"""Tokens that a spreadsheet, a reader or a page could take for something else."""
+
+
+def test_no_text_of_a_csv_is_a_formula_and_every_text_can_be_had_back() -> None:
+    rows = pd.DataFrame({"token": HOSTILE, "=score": np.linspace(-1, 1, len(HOSTILE))})
+    table = list(csv.reader(io.StringIO(exports.to_csv(rows), newline="")))
+    assert [exports.unmarked(name) for name in table[0]] == ["token", "=score"]
+    written = [line[0] for line in table[1:]]
+    assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in written)
+    assert [exports.unmarked(cell) for cell in written] == HOSTILE
+    assert len(set(written)) == len(set(HOSTILE))
+    assert [float(line[1]) for line in table[1:]] == list(rows["=score"])
+
+
+def test_csv_keeps_numbers_and_leaves_empty_what_is_none() -> None:
+    rows = pd.DataFrame(
+        {"x": np.array([1e-12, np.nan, -3.5]), "n": [1, 2, 3], "kinds": [["a", "=b"], [], ["c"]], "y": [None] * 3}
+    )
+    assert exports.to_csv(rows).splitlines() == [
+        "x,n,kinds,y", '1e-12,1,"[""a"", ""=b""]",', ",2,[],", '-3.5,3,"[""c""]",'
+    ]  # fmt: skip
+    assert exports.to_csv(rows.iloc[:0]) == "x,n,kinds,y\r\n"
+
+
+def test_json_is_strict_and_says_what_the_numbers_rest_on() -> None:
+    rows = pd.DataFrame({"token": HOSTILE, "x": [np.nan, np.inf, -np.inf, *range(len(HOSTILE) - 3)]})
+    about = {"run": "demo", "step": np.int64(512), "n": np.float32(2), "none": None, "bad": float("nan"), "set": (1, 2)}
+    text = exports.to_json(rows, about, title="T", address="?run=demo", python="rows = 1\n")
+    assert text.isascii()
+    read = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not strict JSON"))
+    assert [row["token"] for row in read["rows"]] == HOSTILE
+    assert [row["x"] for row in read["rows"]][:4] == [None, None, None, 0.0]
+    assert read["about"] == {"run": "demo", "step": 512, "n": 2.0, "none": None, "bad": None, "set": [1, 2]}
+    assert {"python", "torch", "numpy", "cutaway"} <= set(read["versions"])
+    assert (read["columns"], read["address"], read["python"]) == (["token", "x"], "?run=demo", "rows = 1\n")
+    empty = json.loads(exports.to_json(rows.iloc[:0], {}, title="T"))
+    assert (empty["columns"], empty["rows"]) == (["token", "x"], [])
+
+
+@pytest.mark.parametrize(
+    ("about", "name"),
+    [
+        ({"run": "demo", "step": 512}, "demo-512-a-b.csv"),
+        ({"run": "../../etc", "step": 0}, "etc-0-a-b.csv"),
+        ({"run": None, "step": None}, "no-run-a-b.csv"),
+        ({"run": "héllo <b>", "step": 1}, "h-llo-b-1-a-b.csv"),
+    ],
+)
+def test_a_files_name_says_run_step_and_panel_and_is_a_name(about: dict[str, Any], name: str) -> None:
+    assert exports.file_name(about, "a/b", "csv") == name
+
+
+def test_a_figure_is_a_file_without_network() -> None:
+    point = Point(layer=0, series=Series.NOW, value=0.5)
+    spec = by_layer_figure([point], "</svg><script>alert(1)</script>")
+    assert spec_png(spec).startswith(b"\x89PNG")
+    assert "<script" not in spec_svg(spec)
+    with pytest.raises(ValueError, match="External data url not allowed"):
+        spec_svg({"data": {"url": "http://127.0.0.1:9/a.json"}, "mark": "point"})
+
+
+def page(kind: str) -> None:
+    """A page of one panel whose rows count how often they are computed."""
+    import pandas as pd
+    import streamlit as st
+
+    from analyses.views import TokenRow, View, token_rows_payload
+    from analyses.views.by_layer import Point, Series, by_layer_figure
+    from apps.dashboard import panels
+    from apps.dashboard.panels import Panel
+    from model.errors import CutawayError
+
+    def rows() -> pd.DataFrame:
+        st.session_state["computed"] = st.session_state.get("computed", 0) + 1
+        if kind == "fault":
+            raise CutawayError("the <b>corpus</b> is not there; restore it")
+        return pd.DataFrame({"token": ["=cmd()"] if kind != "empty" else [], "value": [0.5] if kind != "empty" else []})
+
+    panel = Panel(
+        key="one", title="What *it* [shows](http://x)", rows=rows, about={"run": "demo", "step": 3, "n": 1},
+        python="rows = 1\n",
+    )  # fmt: skip
+    if kind == "view":
+        panels.show(View.TOKEN_ROWS, token_rows_payload([TokenRow(tokens=["a"], note="n")]), panel)
+    elif kind == "table":
+        panels.table(panel, alt="a table")
+    else:
+        panels.chart(panel, by_layer_figure([Point(layer=0, series=Series.NOW, value=0.5)], "t"), alt="a")
+
+
+def opened_menu(kind: str) -> tuple[AppTest, AppTest]:
+    """The page with the menu closed, and with it open."""
+    at = AppTest.from_function(page, args=(kind,), default_timeout=60).run()
+    computed = at.session_state["computed"] if "computed" in at.session_state else 0  # noqa: SIM401  (it has no get)
+    assert computed == (1 if kind == "table" else 0), "nothing is computed for a closed menu"
+    assert not at.get("download_button")
+    assert not at.code
+    at.session_state[f"{MENU}one"] = True
+    return at, at.run()
+
+
+def files(at: AppTest) -> list[str]:
+    return [each.proto.label for each in at.get("download_button")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "offered"),
+    [
+        ("chart", ["PNG", "SVG", "CSV", "JSON"]),
+        ("view", ["HTML", "CSV", "JSON"]),
+        ("table", ["CSV", "JSON"]),
+        ("empty", ["PNG", "SVG", "CSV", "JSON"]),
+    ],
+)
+def test_a_menu_is_computed_when_it_is_opened(kind: str, offered: list[str]) -> None:
+    _, at = opened_menu(kind)
+    assert not at.exception
+    assert files(at) == offered
+    assert [each.value for each in at.code] == ["rows = 1"]
+    assert f"{0 if kind == 'empty' else 1} rows" in said(at)
+    at.session_state[f"{MENU}one"] = False
+    assert not at.run().code
+
+
+def test_rows_that_cannot_be_had_are_told_and_cost_the_menu_only() -> None:
+    _, at = opened_menu("fault")
+    assert not at.exception
+    assert not files(at)
+    assert "the <b>corpus</b> is not there; restore it" in said(at)
+
+
+def test_a_menu_has_a_name_for_who_cannot_see_it() -> None:
+    at = AppTest.from_function(page, args=("chart",), default_timeout=60).run()
+    (label,) = [each.proto.popover.label for each in at.get("popover")]
+    assert label == "Export What \\*it\\* \\[shows\\]\\(http\\:\\/\\/x\\)".replace("\\/", "/")
