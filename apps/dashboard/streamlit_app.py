@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from apps.dashboard import components, data, icon, panels, selecting
+from apps.dashboard.findings import pins
 
 PAGES = {
     "Look": [
@@ -37,6 +38,8 @@ panels.style()
 found = data.runs()
 if found:
     selecting.draw(found)
+    with st.sidebar:
+        pins.draw(page.url_path)
     components.guarded(page.run)
 else:
     components.missing(f"There is no run in {data.root()} yet.", "cutaway demo", "cutaway train tiny")
