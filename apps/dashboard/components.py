@@ -17,15 +17,16 @@ from analyses.registry import Finding
 from analyses.results import SavedResult
 from analyses.shelf import Shelf
 from analyses.views import View, sources
-from analyses.views.payload import Payload, checked
+from analyses.views.payload import Payload, apart, checked
+from analyses.views.sources import follower
 from apps.dashboard import data
 from apps.dashboard.address import Part, choice_of, restore, write
 from apps.dashboard.charts import spec_of
 from apps.dashboard.data import Run
-from apps.dashboard.state import toggled
+from apps.dashboard.state import parse_step, toggled
 from model.errors import CutawayError
 
-PICKS = ("head", "cell", "memory")
+PICKS = ("head", "cell", "memory", "token")
 """What a view may set; each is the key of a bound input."""
 
 
@@ -37,10 +38,19 @@ def _register(view: View) -> Any:
 MOUNTS = {view: _register(view) for view in View}
 """Registered once, at import: a component declared on every run would be a new one each time."""
 
+_FOLLOWER = component("cutaway.follow", html=follower().html, js=follower().js)
 
-def show(view: View, payload: Payload, key: str) -> None:
-    """Draw `payload`; what is picked in it changes the selection."""
-    MOUNTS[view](key=key, data=checked(payload), on_picked_change=lambda: _picked(key))
+
+def show(view: View, payload: Payload, key: str, *, live: Payload | None = None) -> None:
+    """Draw `payload`; what is picked in it changes the selection.
+
+    What a click changes (`analyses.views.payload.LIVE`) is sent apart from the rest, by a second mount that draws
+    nothing: the rest then stays as it was, and none of it is sent again. `live` is laid over what the payload says.
+    """
+    big, small = apart({**payload, **(live or {})})
+    with st.container(gap=None):
+        MOUNTS[view](key=key, data=checked({**big, "follows": key}), on_picked_change=lambda: _picked(key))
+        _FOLLOWER(key=f"{key}_live", data=checked({"name": key, "fields": small}))
 
 
 def _picked(key: str) -> None:
@@ -48,6 +58,8 @@ def _picked(key: str) -> None:
     for name, value in picked.items():
         if name == "toggle":
             toggle_ablation(str(value))
+        elif name == "step":
+            st.session_state["step"] = parse_step(str(value))
         elif name in PICKS:
             st.session_state[name] = str(value)
 

@@ -1,12 +1,13 @@
 """The selection: what is being looked at, as one value, and how the page's address spells it.
 
 The address is the permalink and the audit trail at once, so every part of it is short text that a person can write:
-`?run=demo&step=512&head=L1H3&memory=L1M37&cell=10.3&ablate=L1H1,L1H3:mean&prompt=...`. What the address says is never
-trusted: a part that this model does not have is dropped, with a sentence saying so.
+`?run=demo&step=512&b=demo@0&head=L1H3&memory=L1M37&cell=10.3&token=7&ablate=L1H1,L1H3:mean&prompt=...`. What the
+address says is never trusted: a part that this model does not have is dropped, with a sentence saying so.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,8 +20,14 @@ from model.errors import CutawayError, InputError, UnknownNameError, closest
 
 Value = TypeVar("Value")
 
-TEXTS = ("head", "memory", "cell", "ablate", "text", "prompt")
-"""The parts kept as text; `run` and `step` are chosen from lists."""
+PLACES = ("head", "memory", "cell", "token", "ablate")
+"""What is looked at inside a model; each is a text input of that key, and may be picked in a view."""
+
+TEXTS = (*PLACES, "text", "prompt")
+"""The parts kept as text; `run`, `step` and `b` are chosen from lists."""
+
+LONGEST_NUMBER = 9
+"""Digits; no model has a part whose number is longer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +49,9 @@ class Selection:
     cell: tuple[int, int] | None = None
     """(query, key) position locked in a pattern."""
 
+    token: int | None = None
+    """Position of a token in the text."""
+
     ablate: tuple[Place, ...] = ()
     """Places to ablate, each with its own intervention or none."""
 
@@ -50,6 +60,9 @@ class Selection:
 
     prompt: str = ""
     """The text that was typed for them."""
+
+    b: tuple[str, int] | None = None
+    """(run, step) of the checkpoint to compare with."""
 
     @property
     def spec(self) -> str:
@@ -71,7 +84,7 @@ def from_query(raw: Mapping[str, str], config: GPTConfig | None = None) -> tuple
         try:
             return read(text) if text else otherwise
         except CutawayError as error:
-            notices.append(f"{name}: {error}")
+            notices.append(f"{name}: {shortened(str(error), 300)}")
             return otherwise
 
     selection = Selection(
@@ -80,9 +93,11 @@ def from_query(raw: Mapping[str, str], config: GPTConfig | None = None) -> tuple
         head=part("head", lambda text: _indexed(text, PlaceKind.HEAD, config), None),
         memory=part("memory", lambda text: _indexed(text, PlaceKind.MEMORY, config), None),
         cell=part("cell", lambda text: parse_cell(text, config), None),
+        token=part("token", lambda text: parse_token(text, config), None),
         ablate=part("ablate", lambda text: _places(text, config), ()),
         text=part("text", parse_text, LiveText.PROMPT),
         prompt=raw.get("prompt", ""),
+        b=part("b", parse_checkpoint, None),
     )
     return selection, tuple(notices)
 
@@ -107,16 +122,37 @@ def parse_text(text: str) -> LiveText:
 
 def parse_step(text: str) -> int:
     """Return the step that `text` names, or raise `InputError`."""
-    if not (text.isascii() and text.isdigit()):
-        raise InputError(f"{text!r} is not a training step; write a whole number such as 512")
+    if not _is_number(text):
+        raise InputError(f"{shortened(text)!r} is not a training step; write a whole number such as 512")
+    return int(text)
+
+
+def parse_checkpoint(text: str) -> tuple[str, int]:
+    """Return the (run, step) that `text` names, or raise `InputError`.
+
+    >>> parse_checkpoint("demo@512")
+    ('demo', 512)
+    """
+    run, at, step = text.rpartition("@")
+    if not (at and run and _is_number(step)):
+        raise InputError(f"{shortened(text)!r} is not a checkpoint; write RUN@STEP, such as demo@512")
+    return run, int(step)
+
+
+def parse_token(text: str, config: GPTConfig | None = None) -> int:
+    """Return the position that `text` names, or raise `InputError`."""
+    if not _is_number(text):
+        raise InputError(f"{shortened(text)!r} is not a position in the text; write a whole number such as 7")
+    if config is not None and int(text) >= config.n_ctx:
+        raise InputError(f"position {text} lies beyond the context; positions run 0..{config.n_ctx - 1}")
     return int(text)
 
 
 def parse_cell(text: str, config: GPTConfig | None = None) -> tuple[int, int]:
     """Return the (query, key) that `text` names, or raise `InputError`."""
     query, dot, key = text.partition(".")
-    if not dot or not all(part.isascii() and part.isdigit() for part in (query, key)):
-        raise InputError(f"{text!r} is not a cell of a pattern; write QUERY.KEY, such as 10.3")
+    if not dot or not all(map(_is_number, (query, key))):
+        raise InputError(f"{shortened(text)!r} is not a cell of a pattern; write QUERY.KEY, such as 10.3")
     cell = int(query), int(key)
     if config is not None and max(cell) >= config.n_ctx:
         raise InputError(f"cell {text} lies beyond the context; positions run 0..{config.n_ctx - 1}")
@@ -130,7 +166,7 @@ def toggled(ablate: str, place: str) -> str:
     ('L1H1:zero,L0H2', 'L0H2:zero')
     """
     try:
-        places = parse_places(ablate) if ablate.strip() else ()
+        places = _places(ablate, None) if ablate.strip() else ()
     except CutawayError:
         places = ()
     wanted = parse_place(place)
@@ -139,16 +175,33 @@ def toggled(ablate: str, place: str) -> str:
 
 
 def _indexed(text: str, kind: PlaceKind, config: GPTConfig | None) -> tuple[int, int]:
+    _require_short_numbers(text)
     place = parse_place(text)
     if place.kind is not kind or place.index is None or place.intervention is not None:
         example = "L1H3" if kind is PlaceKind.HEAD else "L1M37"
-        raise InputError(f"{text!r} is not one {kind}; write it as {example}")
+        raise InputError(f"{shortened(text)!r} is not one {kind}; write it as {example}")
     _places(text, config)
     return place.layer, place.index
 
 
 def _places(text: str, config: GPTConfig | None) -> tuple[Place, ...]:
+    _require_short_numbers(text)
     places = parse_places(text)
     if config is not None:
         resolve_places(places, config)
     return places
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER
+
+
+def _require_short_numbers(text: str) -> None:
+    """Python refuses to read numbers of thousands of digits, with an error of its own."""
+    if re.search(rf"\d{{{LONGEST_NUMBER + 1}}}", text):
+        raise InputError(f"{shortened(text)!r} holds a number that no model reaches; write places such as L1H3")
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """Return `text`, cut where it is too long to be repeated in a sentence."""
+    return text if len(text) <= most else f"{text[:most]}…"

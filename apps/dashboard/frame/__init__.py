@@ -1,0 +1,1 @@
+"""What every page shares: the inputs of the selection, the bar that shows it, the menu, and the keys."""
