@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.attention_bases import Against
 from interp.linear_norms import before_norm
 from interp.places import head
 from interp.requirements import require_deterministic, targets_for
@@ -61,7 +62,7 @@ class Detail(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Attribution:
-    """What each component adds to the logit of a token, or to the difference of two logits."""
+    """What each component adds to the logit of a token, or to its difference from another or from the mean."""
 
     labels: tuple[str, ...]
     """The components, in forward order."""
@@ -101,18 +102,20 @@ def logit_attribution(
     gpt: GPT,
     tokens: Int[Tensor, "batch pos"],
     targets: Tensor | int,
-    against: Tensor | int | None = None,
+    against: Tensor | int | Against | str | None = None,
     *,
     detail: Detail | str = Detail.HEADS,
     attention_mask: Bool[Tensor, "batch pos"] | None = None,
 ) -> Attribution:
-    """Take apart the logit that each position gives to its target, or the target's logit minus that of `against`.
+    """Take apart the logit that each position gives to its target, or the target's logit less that of `against`.
 
     Args:
         gpt: a model with an additive stream, its dropout off.
         tokens: what it reads.
         targets: [batch, pos], a token for every position, such as the next one, or the likeliest; or one for all.
-        against: another token for every position, or for all; the result is then the difference of two logits.
+        against: another token for every position, or for all; the result is then the difference of two logits. With
+            `Against.MEAN`, the difference to the mean logit over the vocabulary, which no number added to all logits
+            can change.
         detail: heads, or whole sublayers.
         attention_mask: false for padding, where values mean nothing.
 
@@ -123,18 +126,25 @@ def logit_attribution(
     detail = as_enum(Detail, detail, "detail")
     gpt.config.require_additive_stream("direct logit attribution")
     require_deterministic(gpt)
-    asked = [targets_for(gpt, tokens, each) for each in (targets, against) if each is not None]
+    towards = _towards(gpt, tokens, targets)
+    if against is not None:
+        towards = towards - _towards(gpt, tokens, against)
     _, cache = gpt.run_with_cache(tokens, _read(gpt.config, detail), return_type=None, attention_mask=attention_mask)
-    towards = gpt.unembed.weight[asked[0]]
-    if len(asked) == 2:
-        towards = towards - gpt.unembed.weight[asked[1]]
-    towards = towards.to(torch.promote_types(gpt.dtype, torch.float32))
     parts = list(_parts(gpt, cache, towards, detail))
     return Attribution(
         labels=tuple(label for label, _ in parts),
         values=torch.stack([value for _, value in parts]),
         frozen=tuple(name.removesuffix(".hook_scale") for name in cache if name.endswith("hook_scale")),
     )
+
+
+def _towards(gpt: GPT, tokens: Tensor, asked: Tensor | int | Against | str) -> Direction:
+    """What raises the logit in question where the stream goes into W_U, in fp32 at least."""
+    precise = torch.promote_types(gpt.dtype, torch.float32)
+    if isinstance(asked, str) and asked in set(Against):
+        mean = gpt.unembed.weight.mean(0, dtype=precise)
+        return (mean if asked == Against.MEAN else torch.zeros_like(mean)).expand(*tokens.shape, -1)
+    return gpt.unembed.weight[targets_for(gpt, tokens, asked)].to(precise)  # type: ignore[arg-type]
 
 
 def _read(config: GPTConfig, detail: Detail) -> list[str]:

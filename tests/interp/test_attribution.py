@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from interp.attention_bases import Against
 from interp.attribution import FINAL_BIAS, Attribution, Detail, logit_attribution
 from model import GPT, Norm, NormKind
 from model.errors import InputError, NotAdditiveError, UnknownNameError
@@ -73,6 +74,21 @@ def test_a_difference_of_logits_is_the_difference_of_their_parts(
     both = logit_attribution(gpt, tokens, targets, targets.flip(0))
     torch.testing.assert_close(both.values, one.values - other.values)
     assert both.labels == one.labels
+
+
+@pytest.mark.parametrize("norm", [Norm.PRE, Norm.SANDWICH, Norm.NONE])
+def test_less_the_mean_logit_is_the_mean_over_all_others(
+    make_gpt: Callable[..., GPT], tokens: Tensor, targets: Tensor, norm: Norm
+) -> None:
+    gpt = make_gpt(norm=norm, norm_kind="layernorm", biases=True).double()
+    found = logit_attribution(gpt, tokens, targets, Against.MEAN)
+    logits = gpt(tokens)
+    torch.testing.assert_close(found.total, at_targets(logits, targets) - logits.mean(-1))
+    one_by_one = torch.stack([logit_attribution(gpt, tokens, targets, token).values for token in range(50)])
+    torch.testing.assert_close(found.values, one_by_one.mean(0))
+    assert torch.equal(
+        logit_attribution(gpt, tokens, targets, "nothing").values, logit_attribution(gpt, tokens, targets).values
+    )
 
 
 def test_the_sublayers_are_the_sums_of_their_heads_and_bias(
