@@ -17,7 +17,7 @@ from analyses.registry import Finding
 from analyses.results import SavedResult
 from analyses.shelf import Shelf
 from analyses.views import View, sources
-from analyses.views.payload import Payload, apart, checked
+from analyses.views.payload import Payload, apart, checked, live_fields
 from analyses.views.sources import follower
 from apps.dashboard import data
 from apps.dashboard.address import Part, choice_of, restore, write
@@ -41,13 +41,13 @@ MOUNTS = {view: _register(view) for view in View}
 _FOLLOWER = component("cutaway.follow", html=follower().html, js=follower().js)
 
 
-def show(view: View, payload: Payload, key: str, *, live: Payload | None = None) -> None:
+def show(view: View, payload: Payload, key: str, *, live: Mapping[str, Any] | None = None) -> None:
     """Draw `payload`; what is picked in it changes the selection.
 
     What a click changes (`analyses.views.payload.LIVE`) is sent apart from the rest, by a second mount that draws
     nothing: the rest then stays as it was, and none of it is sent again. `live` is laid over what the payload says.
     """
-    big, small = apart({**payload, **(live or {})})
+    big, small = apart({**payload, **live_fields(live or {})})
     with st.container(gap=None):
         MOUNTS[view](key=key, data=checked({**big, "follows": key}), on_picked_change=lambda: _picked(key))
         _FOLLOWER(key=f"{key}_live", data=checked({"name": key, "fields": small}))
