@@ -64,10 +64,17 @@ def _picked(key: str) -> None:
             st.session_state[name] = str(value)
 
 
-def chart(figure: Any, *, alt: str, key: str, width: Literal["content", "stretch"] = "content") -> None:
-    """Draw a study's figure as the study drew it, on the page's own background."""
+def chart(
+    figure: Any,
+    *,
+    alt: str,
+    key: str,
+    width: Literal["content", "stretch"] = "content",
+    on_select: Callable[[], None] | None = None,
+) -> None:
+    """Draw a study's figure as the study drew it, on the page's own background; a click may call `on_select`."""
     spec = spec_of(figure, dark=st.context.theme.type == "dark")
-    st.vega_lite_chart(spec, theme=None, width=width, key=key, alt=alt)
+    st.vega_lite_chart(spec, theme=None, width=width, key=key, alt=alt, on_select=on_select or "ignore")
 
 
 def panel(figure: Mapping[str, Any], title: str, said: str, *, key: str) -> None:

@@ -87,10 +87,17 @@ def about_live(
     }
 
 
-def chart(panel: Panel, figure: Any, *, alt: str, width: Literal["content", "stretch"] = "content") -> None:
-    """A figure, as its study drew it, on the page's own background."""
+def chart(
+    panel: Panel,
+    figure: Any,
+    *,
+    alt: str,
+    width: Literal["content", "stretch"] = "content",
+    on_select: Callable[[], None] | None = None,
+) -> None:
+    """A figure, as its study drew it, on the page's own background; a click on it may call `on_select`."""
     with _framed(panel):
-        components.chart(figure, alt=alt, key=panel.key, width=width)
+        components.chart(figure, alt=alt, key=panel.key, width=width, on_select=on_select)
         menu(panel, _offer(panel, figure=figure))
 
 
