@@ -80,7 +80,8 @@ def ablate(
             default that they write about as much.
         until: measure only until it is known whether the harm on the metric lies above, below or within this bound, in
             the metric's unit (`interp.sequential`). Matched sets and step 0 are then tried on 64 sequences at most.
-        counted: called as counted(done, total) while the matched sets are ablated.
+        counted: called as counted(done, total) after every pass of a part: the ablation on each kind of sequences, the
+            same at step 0, the matched sets; may raise to stop the work.
 
     Raises:
         InputError, UnknownNameError: what cannot be asked of this model or this metric, before anything is measured.
@@ -142,8 +143,10 @@ def effect_of(
     _require_measurable(bench, ablation, metric)
     known = None if until is None else _until(bench, ablation, metric, until, seed)
     beside = None if known is None else BESIDE
-    outcomes = tuple(_outcomes(bench if known is None else bench.first(known.decision.n), ablation, seed, known))
-    start = () if before is None else tuple(_outcomes(before.first(beside or _most(bench)), ablation, seed))
+    where = bench if known is None else bench.first(known.decision.n)
+    outcomes = tuple(_outcomes(where, ablation, seed, known, counted=counted))
+    first = None if before is None else before.first(beside or _most(bench))
+    start = () if first is None else tuple(_outcomes(first, ablation, seed, counted=counted))
     return AblationEffect(
         checkpoint=bench.checkpoint,
         ablation=ablation,
@@ -182,12 +185,14 @@ def _most(bench: Bench) -> int:
     return max(len(trial.measured) for trial in bench.trials)
 
 
-def _outcomes(bench: Bench, ablation: Ablation, seed: int, known: _Known | None = None) -> Iterator[OutcomeEffect]:
+def _outcomes(
+    bench: Bench, ablation: Ablation, seed: int, known: _Known | None = None, *, counted: Counted | None = None
+) -> Iterator[OutcomeEffect]:
     for trial in _measurable(bench, ablation):
         if known is not None and trial.outcomes is known.trial.outcomes:
             yield from known.effects(seed)
         else:
-            yield from effects_on(trial, bench.harms(trial, [ablation]), 0, seed=seed)
+            yield from effects_on(trial, bench.harms(trial, [ablation], counted), 0, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

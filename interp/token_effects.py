@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.ablation import Ablation, ablated, ablation_of, mean_activations
+from interp.ablation import Ablation, Frozen, ablated, ablation_of, mean_activations
 from interp.optimal import fit_optimal, require_whole
 from interp.outcomes import token_losses
 from interp.places import Intervention, Places
@@ -44,6 +45,15 @@ class TokenEffects:
     ablated_top: tuple[str, ...]
     """The same under the ablation."""
 
+    candidates: Int[Tensor, "pos candidate"]
+    """The tokens that either run finds likeliest after each position, by the larger of both chances."""
+
+    clean_chance: Float[Tensor, "pos candidate"]
+    """What the intact model gives each of them."""
+
+    ablated_chance: Float[Tensor, "pos candidate"]
+    """The same under the ablation."""
+
     source: str | None
     """What replacements come from, in words; None where they need no other sequences."""
 
@@ -60,6 +70,7 @@ def token_effects(
     places: Places | Ablation,
     *,
     intervention: Intervention | str = Intervention.MEAN,
+    frozen: Frozen | None = None,
     n_reference: int = 64,
 ) -> TokenEffects:
     """Losses of every token of `text` with `places` ablated, beside the intact ones.
@@ -72,11 +83,15 @@ def token_effects(
         raise InputError("the text has no second token, so nothing is predicted; give at least two tokens.")
     require_next_token(lab.gpt)
     require_deterministic(lab.gpt)
-    ablation = ablation_of(places, lab.config, intervention)
+    ablation = ablation_of(places, lab.config, intervention, frozen=frozen)
     require_whole([ablation])
     supplies = text_supplies(lab, tokens, ablation, n_reference)
-    clean = lab.gpt(tokens)
-    losses, chances = _ablated(lab, tokens, ablation, supplies)
+    on_one_path = lab.gpt.explicit_attention if ablation.held_patterns(lab.config) else nullcontext
+    with on_one_path():
+        clean = lab.gpt(tokens)
+        losses, chances = _ablated(lab, tokens, ablation, supplies)
+    before = clean[0].softmax(-1)
+    likely = torch.maximum(before, chances).topk(min(CANDIDATES, chances.shape[-1]), dim=-1).indices
     return TokenEffects(
         ablation=ablation,
         tokens=tokens[0].cpu(),
@@ -85,6 +100,9 @@ def token_effects(
         ablated=losses.cpu(),
         clean_top=tuple(lab.str_tokens(clean[0].argmax(-1))),
         ablated_top=tuple(lab.str_tokens(chances.argmax(-1))),
+        candidates=likely.cpu(),
+        clean_chance=before.gather(-1, likely).cpu(),
+        ablated_chance=chances.gather(-1, likely).cpu(),
         source=supplies.source or None,
     )
 
@@ -111,6 +129,9 @@ def text_supplies(lab: Lab, tokens: Int[Tensor, "1 pos"], ablation: Ablation, n_
         optimal=fit_optimal(lab.gpt, rows, [fitted], source=source) if fitted else None,
     )
 
+
+CANDIDATES = 12
+"""Next tokens that are kept for each position."""
 
 _FROM_OTHERS = (
     Intervention.MEAN,

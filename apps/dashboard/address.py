@@ -32,6 +32,9 @@ class Part:
     read: Callable[[str], Any]
     """Its value from the text, or a `CutawayError`."""
 
+    otherwise: Any = ""
+    """Its value where the address says nothing; the address then leaves it out."""
+
 
 def restore(parts: Sequence[Part]) -> list[str]:
     """Give inputs the values of the address, before they are drawn; a sentence for each part that cannot be read."""
@@ -41,9 +44,9 @@ def restore(parts: Sequence[Part]) -> list[str]:
             continue  # an input of a page is gone once another page was drawn
         st.session_state[_NOTICE + part.name] = ""
         try:
-            st.session_state[part.key] = part.read(said) if said else ""
+            st.session_state[part.key] = part.read(said) if said else part.otherwise
         except CutawayError as error:
-            st.session_state[part.key] = ""
+            st.session_state[part.key] = part.otherwise
             st.session_state[_NOTICE + part.name] = f"{part.name}: {error}"
             said = ""
         st.session_state[_WRITTEN + part.name] = said
@@ -53,7 +56,8 @@ def restore(parts: Sequence[Part]) -> list[str]:
 def write(parts: Sequence[Part]) -> None:
     """Put what the inputs say into the address, after they were drawn."""
     for part in parts:
-        now = str(st.session_state.get(part.key) or "")
+        value = st.session_state.get(part.key, part.otherwise)
+        now = "" if value is None or value == part.otherwise else str(value)
         if now != st.session_state.get(_WRITTEN + part.name, ""):
             st.session_state[_NOTICE + part.name] = ""  # something else is asked by now
         st.session_state[_WRITTEN + part.name] = now

@@ -27,53 +27,53 @@ if TYPE_CHECKING:
 
 def look(run: Run, chosen: Selection) -> Live:
     """The selected text in the selected checkpoint, with every head's pattern."""
-    return _look(data.lab(run, chosen.step), _checkpoint(run, chosen.step), chosen.text, chosen.prompt)
+    return _look(data.lab(run, chosen.step), checkpoint_of(run, chosen.step), chosen.text, chosen.prompt)
 
 
 def attention(run: Run, chosen: Selection, basis: Basis) -> Float[Tensor, "layer head query key"]:
     """Every head's attention on the selected text, in one basis."""
-    return _attention(data.lab(run, chosen.step), _checkpoint(run, chosen.step), basis, chosen.text, chosen.prompt)
+    return _attention(data.lab(run, chosen.step), checkpoint_of(run, chosen.step), basis, chosen.text, chosen.prompt)
 
 
 def examples(run: Run, step: int | None, saved: SavedResult, head: Head) -> HeadExamples:
     """The attention rows of a head whose examples a result names but does not hold: the corpus is read again there."""
     return _examples(
-        data.lab(run, step), saved, _checkpoint(run, step), f"{saved.path} {saved.provenance.created}", head
+        data.lab(run, step), saved, checkpoint_of(run, step), f"{saved.path} {saved.provenance.created}", head
     )
 
 
 def text(run: Run, chosen: Selection) -> tuple[tuple[str, ...], str]:
     """The tokens of the selected text, and what the text is, in words; nothing is run."""
-    return _text(data.lab(run, chosen.step), _checkpoint(run, chosen.step), chosen.text, chosen.prompt)
+    return _text(data.lab(run, chosen.step), checkpoint_of(run, chosen.step), chosen.text, chosen.prompt)
 
 
 def coefficients(run: Run, chosen: Selection, layer: int) -> Float[Tensor, "pos memory"]:
     """The coefficient of every memory of one layer on the selected text."""
-    return _coefficients(data.lab(run, chosen.step), _checkpoint(run, chosen.step), layer, chosen.text, chosen.prompt)
+    return _coefficients(data.lab(run, chosen.step), checkpoint_of(run, chosen.step), layer, chosen.text, chosen.prompt)
 
 
 def writing(run: Run, chosen: Selection, position: int) -> WritingMemories:
     """The memories of all layers that write most at one position of the selected text."""
     opened = data.lab(run, chosen.step)
-    return _writing(opened, _checkpoint(run, chosen.step), position, chosen.text, chosen.prompt)
+    return _writing(opened, checkpoint_of(run, chosen.step), position, chosen.text, chosen.prompt)
 
 
 def memory_deletions(run: Run, step: int | None, saved: SavedResult, memory: tuple[int, int]) -> tuple[int, Tensor]:
     """How many of a memory's top triggers could be cut, and its mean falls, as the study has them for its sample."""
     return _memory_deletions(
-        data.lab(run, step), saved, _checkpoint(run, step), f"{saved.path} {saved.provenance.created}", memory
+        data.lab(run, step), saved, checkpoint_of(run, step), f"{saved.path} {saved.provenance.created}", memory
     )
 
 
 def token_effects(run: Run, chosen: Selection, places: str, intervention: str) -> TokenEffects:
     """What ablating `places` does to each token of the selected text."""
     opened = data.lab(run, chosen.step)
-    return _token_effects(opened, _checkpoint(run, chosen.step), places, intervention, chosen.text, chosen.prompt)
+    return _token_effects(opened, checkpoint_of(run, chosen.step), places, intervention, chosen.text, chosen.prompt)
 
 
 def effect(run: Run, step: int | None, places: str, metric: str, intervention: str, n_sequences: int) -> AblationEffect:
     """What ablating `places` together costs, as the command has it: with matched sets, and with the same at step 0."""
-    return _effect(data.lab(run, step), _checkpoint(run, step), places, metric, intervention, n_sequences)
+    return _effect(data.lab(run, step), checkpoint_of(run, step), places, metric, intervention, n_sequences)
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
@@ -166,6 +166,6 @@ def _effect(
     return ablate(_lab, places, metric=metric, intervention=intervention, n_sequences=n_sequences)
 
 
-def _checkpoint(run: Run, step: int | None) -> str:
+def checkpoint_of(run: Run, step: int | None) -> str:
     """Which checkpoint, and which weights: two runs may begin with the same ones and hold out different text."""
     return f"{run.path}@{step} {'' if step is None else data.manifest(run, step).weights_sha256}"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from interp.ablation import Frozen
 from interp.token_effects import token_effects
 from model.errors import InputError
 from model.lab import Lab
@@ -50,3 +51,17 @@ def test_nothing_stays_behind(lab: Lab, tmp_path: Path):
     before = lab.gpt(tokens)
     token_effects(lab, "abcabc", "L0.attn:zero")
     assert torch.equal(lab.gpt(tokens), before)
+
+
+def test_the_likeliest_tokens_of_both_runs_are_kept_with_both_chances(lab: Lab):
+    effects = token_effects(lab, "abcdeabcde", "L1H2:zero")
+    intact, without = lab.gpt(lab.tokens("abcdeabcde"))[0].softmax(-1), effects.ablated_chance
+    torch.testing.assert_close(effects.clean_chance, intact.gather(-1, effects.candidates).detach())
+    assert [lab.str_tokens(row)[0] for row in effects.candidates[6:10, :1]] == ["b", "c", "d", "e"]
+    assert (effects.clean_chance[6:10, 0] > 0.99).all()
+    assert (without[6:10, 0] < 0.1).all()  # and nothing else is promoted in their place
+
+
+def test_with_patterns_held_a_head_that_only_steers_others_loses_nothing(lab: Lab):
+    held = token_effects(lab, "abcdeabcde", "L0H1:zero", frozen=Frozen.PATTERNS)
+    assert held.harm.abs().max() < 1e-5 < token_effects(lab, "abcdeabcde", "L0H1:zero").harm.max()

@@ -1,0 +1,186 @@
+"""What is asked on the Ablate page: the hypothesis and how it is to be measured, each a part of the address.
+
+Nothing of it starts anything: the form is read when it is sent, and only then is something measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from analyses.claims.bounds import parse_bound
+from analyses.claims.statement import ControlKind, Statement
+from apps.dashboard.address import Part, choice_of, restore, write
+from interp.ablation import Frozen
+from interp.outcomes import COPY_OUTCOMES, OUTCOMES, get_outcome
+from interp.places import Intervention, Place, print_places
+from model.errors import InputError
+from model.settings import from_plain
+
+FEWEST, MOST, USUAL = 8, 512, 64
+"""Sequences of each kind."""
+
+CONTROLS = {
+    ControlKind.MATCHED: "matched random sets",
+    ControlKind.TEXT: "text with nothing to copy",
+    ControlKind.STEP0: "step 0 of the run",
+    ControlKind.NONE: "none",
+}
+REMOVALS = [kind.value for kind in Intervention if kind.removes]
+"""What may stand in a place that states nothing: the others want a number, or a second place."""
+
+NAME = "claim"
+"""Of a hypothesis that was not given one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The hypothesis, and how it is measured."""
+
+    says: str
+    bound: str
+    """Empty where none was stated: then there is an effect and no verdict."""
+    control: ControlKind
+    metric: str
+    fill: str
+    """The intervention of places that state none."""
+    frozen: Frozen
+    n: int
+    seed: int
+
+    @property
+    def how(self) -> tuple[str, str, str, int, int]:
+        """All that an effect depends on, beside checkpoint and places."""
+        return self.metric, self.fill, self.frozen.value, self.n, self.seed
+
+    @property
+    def measured_as(self) -> dict[str, Any]:
+        """The same as keywords of `interp.effects.ablate`."""
+        held = {"frozen": self.frozen.value} if self.frozen is not Frozen.NOTHING else {}
+        return {"metric": self.metric, "intervention": self.fill, "n_sequences": self.n, "seed": self.seed} | held
+
+    def statement(self, places: tuple[Place, ...], step: int | None, name: str = NAME) -> Statement | None:
+        """The hypothesis as a claim about this checkpoint; None where no bound was stated.
+
+        Raises:
+            ConfigError, InputError: what no claim can say, in a sentence.
+        """
+        if not self.bound.strip():
+            return None
+        keys = {
+            "name": name,
+            "says": self.says.strip(),
+            "effect": " ".join(self.bound.split()),
+            "control": self.control.value,
+            "ablate": print_places(places),
+            "intervention": self.fill,
+            "freeze": self.frozen.value,
+            "metric": self.metric,
+            "sequences": self.n,
+            "seed": self.seed,
+            "step": str(step),
+        }
+        return from_plain(Statement, keys)
+
+
+def _whole(low: int, high: int, what: str) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
+            raise InputError(f'"{text}" is no number of {what}; write one from {low} to {high}')
+        return int(text)
+
+    return read
+
+
+def _bound(text: str) -> str:
+    parse_bound(text)
+    return text
+
+
+PARTS = [
+    Part(name="says", key="says", read=str),
+    Part(name="bound", key="bound", read=_bound),
+    Part(name="control", key="control", read=choice_of([kind.value for kind in CONTROLS], "control"), otherwise="text"),
+    Part(name="metric", key="metric", read=choice_of(OUTCOMES, "metric"), otherwise="copy_loss"),
+    Part(name="fill", key="fill", read=choice_of(REMOVALS, "intervention"), otherwise="mean"),
+    Part(
+        name="hold", key="hold", read=choice_of([each.value for each in Frozen], "thing to hold"), otherwise="nothing"
+    ),
+    Part(name="n", key="n_sequences", read=_whole(FEWEST, MOST, "sequences"), otherwise=USUAL),
+    Part(name="seed", key="seed", read=_whole(0, 2**31 - 1, "a seed"), otherwise=0),
+]
+
+
+def draw() -> tuple[Asked, bool, list[str]]:
+    """Draw the form; what it says, whether it was sent just now, and what of the address could not be read."""
+    notices = restore(PARTS)
+    with st.form("hypothesis", border=True):
+        st.text_input(
+            "Hypothesis, in words", key="says", placeholder="without these heads copying fails",
+            help="Written down before anything is measured, and kept with the result.",
+        )  # fmt: skip
+        left, right = st.columns(2)
+        left.text_input(
+            "Expected effect", key="bound", placeholder="harm >= 1.0",
+            help="harm >= 1.0 or harm <= 0.05 in the metric's unit (nats for a loss); |harm| <= 0.05 for no effect "
+                 "either way; gain >= 0.1 for better without; share >= 0.5 of what the model knows beyond token "
+                 "frequencies. Left empty, the effect is measured and nothing is decided.",
+        )  # fmt: skip
+        right.selectbox(
+            "Held against", [kind.value for kind in CONTROLS], key="control",
+            format_func=lambda kind: CONTROLS[ControlKind(kind)],
+            help="What the effect has to beat for the hypothesis to be supported. Matched random sets: as many heads "
+                 "(memories) in each layer, ablated in the same way. Text with nothing to copy: the same ablation on "
+                 "held-out text where the current token is new. Step 0: the same before training. |harm| has no side "
+                 "and takes none; <= takes matched sets or none.",
+        )  # fmt: skip
+        left.selectbox(
+            "Measured by", OUTCOMES, key="metric", format_func=_in_words,
+            help="The outcome that the hypothesis is about. Other losses are measured beside it.",
+        )  # fmt: skip
+        right.selectbox(
+            "Replaced by", REMOVALS, key="fill", format_func=_FILLS.__getitem__,
+            help="What is put in the places that do not say it themselves, as L1H3:zero does.",
+        )  # fmt: skip
+        with left:
+            st.selectbox(
+                "Later attention patterns", [each.value for each in Frozen], key="hold", format_func=_HELD.__getitem__,
+                help="Held as in the intact run, an ablation takes away what the places write, and not where they make "
+                     "later heads look (pattern-preserving ablation, Olsson et al. 2022).",
+            )  # fmt: skip
+        with right.container(horizontal=True, gap="small"):
+            st.number_input("Sequences", FEWEST, MOST, key="n_sequences", step=8, width=130)
+            st.number_input("Seed", 0, 2**31 - 1, key="seed", step=1, width=130)
+        sent = st.form_submit_button("Run", type="primary", icon=":material/play_arrow:", key="run_hypothesis")
+    write(PARTS)
+    state = st.session_state
+    asked = Asked(
+        says=state["says"], bound=state["bound"], control=ControlKind(state["control"]), metric=state["metric"],
+        fill=state["fill"], frozen=Frozen(state["hold"]), n=int(state["n_sequences"]), seed=int(state["seed"]),
+    )  # fmt: skip
+    return asked, sent, notices
+
+
+def _in_words(metric: str) -> str:
+    outcome = get_outcome(metric, period=2)
+    return f"{metric}: {outcome.meaning}"
+
+
+_HELD = {Frozen.NOTHING.value: "follow the ablation", Frozen.PATTERNS.value: "held as in the intact run"}
+_FILLS = {
+    Intervention.ZERO.value: "zeros",
+    Intervention.MEAN.value: "mean over other sequences and positions",
+    Intervention.MEAN_PER_POSITION.value: "mean over other sequences at each position (mean@pos)",
+    Intervention.MEAN_OF_PAST.value: "mean over the sequence's own past (mean@seq)",
+    Intervention.RESAMPLE.value: "what other sequences hold (resample)",
+    Intervention.COUNTERFACTUAL.value: "what the corrupted twin holds (counterfactual)",
+    Intervention.OPTIMAL.value: "the constant that hurts least (optimal, fitted: slow)",
+}
+
+
+def is_about_copies(metric: str) -> bool:
+    """Whether the metric is measured on repeated random tokens, and not on held-out text."""
+    return metric in COPY_OUTCOMES

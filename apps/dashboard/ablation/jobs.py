@@ -1,0 +1,173 @@
+"""Long work of a page: begun by a button and by nothing else, told while it goes on, stopped when the session asks.
+
+It runs in the session's own script, so that a click on Cancel, or a closed tab, ends it at the next thing it tells:
+telling goes through Streamlit, which raises there, through every `with` that holds a hook. What was measured is kept
+for whoever asks the same of the same checkpoint; what was stopped leaves nothing. A click elsewhere starts the page
+again, and work that was begun and not cancelled is begun again then, unless something else is asked by now.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import streamlit as st
+
+from apps.dashboard import components
+from model.errors import CutawayError
+
+Key = tuple[Hashable, ...]
+_BEGUN, _SAID, _FAILED = "_jobs_begun", "_jobs_said", "_jobs_failed"
+
+
+@dataclass(kw_only=True)
+class _Kept:
+    """Results by what was asked; the ones that nobody looked at for longest go first."""
+
+    most: int = 96
+    found: OrderedDict[Key, Any] = field(default_factory=OrderedDict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(self, key: Key) -> Any:
+        with self.lock:
+            if key in self.found:
+                self.found.move_to_end(key)
+            return self.found.get(key)
+
+    def put(self, key: Key, value: Any) -> None:
+        with self.lock:
+            self.found[key] = value
+            while len(self.found) > self.most:
+                self.found.popitem(last=False)
+
+
+@st.cache_resource(show_spinner=False)
+def _kept() -> _Kept:
+    """One for the server: an answer is a number about a checkpoint, and says nothing of who asked."""
+    return _Kept()
+
+
+class Told:
+    """How far the work is, on the page; calling it with (done, in all) ends the work if the session asks for that."""
+
+    def __init__(self, bar: Any, title: str) -> None:
+        self.bar, self.title, self.part, self.begun, self.last = bar, title, title, time.monotonic(), -1.0
+        self.total = 0
+
+    def now(self, what: str) -> None:
+        """Say what the next part of the work is."""
+        self.part, self.begun, self.total, self.last = what, time.monotonic(), 0, -1.0
+        self.bar.progress(0.0, text=components.literal(f"{what} ..."))
+
+    def __call__(self, done: int, total: int) -> None:
+        """So many of so many passes are done."""
+        now = time.monotonic()
+        if total != self.total or done == 1:
+            self.begun, self.total = (now, total) if self.total else (self.begun, total)
+        if now - self.last < _OFTEN and done < total:
+            return
+        self.last = now
+        left = (now - self.begun) / done * (total - done)
+        said = f"{self.part}: {done:,} of {total:,} passes, about {duration(left)} left in this part"
+        self.bar.progress(min(1.0, done / total), text=components.literal(said))
+
+
+Work = Callable[[Told], Any]
+
+
+def begin(slot: str, key: Key) -> None:
+    """Ask for the work of a slot: it runs when `done` is reached with this very key."""
+    st.session_state.setdefault(_BEGUN, {})[slot] = key
+    st.session_state.get(_SAID, {}).pop(slot, None)
+    st.session_state.get(_FAILED, {}).pop(slot, None)
+
+
+def known(key: Key) -> Any:
+    """What was measured already; None if it was not."""
+    return _kept().get(key)
+
+
+def keep(key: Key, value: Any) -> None:
+    """Remember what was measured on the way to something else."""
+    _kept().put(key, value)
+
+
+def done(slot: str, key: Key, work: Work, *, title: str) -> Any:
+    """The result, measured now if it was begun; None where it was not, was stopped, or cannot be had (that is said).
+
+    Args:
+        slot: which of the page's jobs; a new question in a slot takes the place of an unfinished one.
+        key: all that the result depends on.
+        work: gets a `Told`, to be called with passes done and in all.
+        title: what is measured, in words.
+    """
+    begun = st.session_state.setdefault(_BEGUN, {})
+    asked = begun.get(slot)
+    if asked is not None and asked != key:
+        begun.pop(slot)
+        if known(asked) is None:
+            _say(slot, "Stopped before it was finished, since something else is asked by now.")
+    found = known(key)
+    if found is None and asked == key:
+        found = _run(slot, key, work, title)
+    failed = st.session_state.get(_FAILED, {}).get(slot)
+    if found is None and failed is not None and failed[0] == key:
+        components.unasked(failed[1])
+    elif found is None and (said := st.session_state.get(_SAID, {}).get(slot)):
+        components.caption(said)
+    return found
+
+
+def offered(label: str, slot: str, key: Key, work: Work, *, note: str = "", title: str = "") -> Any:
+    """The result where it is known; else a button that begins the work, with a note of what it takes."""
+    found = done(slot, key, work, title=title or label)
+    if found is None and known(key) is None:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.button(label, key=f"begin-{slot}", on_click=begin, args=(slot, key), icon=":material/play_arrow:")
+            if note:
+                components.caption(note)
+    return found
+
+
+def _run(slot: str, key: Key, work: Work, title: str) -> Any:
+    place = st.empty()
+    with place.container(border=True, key=f"job-{slot}"):
+        bar = st.progress(0.0, text=components.literal(f"{title} ..."))
+        st.button("Cancel", key=f"cancel-{slot}", on_click=_cancel, args=(slot,), icon=":material/stop:")
+    told = Told(bar, title)
+    try:
+        found = work(told)
+    except CutawayError as error:
+        found = None
+        st.session_state.setdefault(_FAILED, {})[slot] = key, error.with_traceback(None)  # not with every frame of it
+    else:
+        _kept().put(key, found)
+    st.session_state[_BEGUN].pop(slot, None)
+    place.empty()
+    return found
+
+
+def _cancel(slot: str) -> None:
+    st.session_state.get(_BEGUN, {}).pop(slot, None)
+    _say(slot, "Cancelled: nothing of it was kept.")
+
+
+def _say(slot: str, what: str) -> None:
+    st.session_state.setdefault(_SAID, {})[slot] = what
+
+
+def duration(seconds: float) -> str:
+    """A time to come, no finer than it can be known.
+
+    >>> duration(0.4), duration(42), duration(400)
+    ('1 s', '42 s', '7 min')
+    """
+    return f"{max(1, round(seconds))} s" if seconds < 100 else f"{round(seconds / 60)} min"
+
+
+_OFTEN = 0.15
+"""Seconds between two words on the page; also how soon a click on Cancel is noticed, beside the length of a pass."""

@@ -1,0 +1,163 @@
+"""What the Ablate page measures when it is asked: each kind of work with the key that it is remembered by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from analyses.claims.statement import Statement
+from analyses.claims.verdicts import Verdict
+from analyses.claims.writing import claim_of
+from apps.dashboard import data, passes
+from apps.dashboard.ablation import jobs
+from apps.dashboard.ablation.asking import Asked
+from apps.dashboard.ablation.jobs import Key, Told
+from apps.dashboard.data import Run
+from interp.ablation import Ablation, ablation_of
+from interp.effects import AblationEffect, ablate, benches_for
+from interp.places import Place, print_places
+from model.lab import Lab
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """Places of a checkpoint, and what is asked of them."""
+
+    run: Run
+    step: int | None
+    places: tuple[Place, ...]
+    asked: Asked
+
+    @property
+    def spelled(self) -> str:
+        """The places in the grammar."""
+        return print_places(self.places)
+
+    @property
+    def lab(self) -> Lab:
+        """The opened checkpoint."""
+        return data.lab(self.run, self.step)
+
+    @property
+    def ablation(self) -> Ablation:
+        """The places with what is put there; an `InputError` where this model does not have them."""
+        return ablation_of(self.places, self.lab.config, self.asked.fill, frozen=self.asked.frozen)
+
+    def key(self, what: str, *more: Any) -> Key:
+        """What a number about it is remembered by: checkpoint, weights, places and how they are measured."""
+        return (what, passes.checkpoint_of(self.run, self.step), self.spelled, self.asked.how, *more)
+
+
+def effect_key(question: Question) -> Key:
+    """Of the effect on every outcome."""
+    return question.key("effect")
+
+
+def bench_key(question: Question, stated: Statement | None) -> Key:
+    """Of the effect and the verdict; words and names of the hypothesis change no number."""
+    return question.key("bench", *(() if stated is None else (stated.effect, stated.control.value)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tested:
+    """What came of a hypothesis."""
+
+    verdict: Verdict | None
+    """None where no bound was stated."""
+    effect: AblationEffect
+
+    def told_as(self, stated: Statement | None) -> Verdict | None:
+        """The verdict under the words of a hypothesis that agrees in all that was measured."""
+        if self.verdict is None or stated is None:
+            return None
+        return replace(self.verdict, claim=stated.name, says=stated.says)
+
+
+def test(question: Question, stated: Statement | None, file: Path, told: Told) -> Tested:
+    """The verdict by the rules of written claims, and the effect on every outcome, as the two commands have them."""
+    from analyses.hypotheses import verdicts_on
+
+    lab, verdict = question.lab, None
+    if stated is not None:
+        told.now("The hypothesis and its control")
+        (verdict,) = verdicts_on([claim_of(stated, file)], lab, counted=told)
+    effect = jobs.known(effect_key(question))
+    if effect is None:
+        told.now("Every outcome, step 0 and matched sets")
+        effect = ablate(lab, question.spelled, **question.asked.measured_as, counted=told)
+        jobs.keep(effect_key(question), effect)
+    return Tested(verdict=verdict, effect=effect)
+
+
+def interventions(question: Question, told: Told) -> Any:
+    """The same places under zero, mean and resample, and with later patterns held."""
+    from interp.side_by_side import side_by_side
+
+    asked = question.asked
+    return side_by_side(
+        question.lab, question.spelled, metric=asked.metric, n_sequences=asked.n, seed=asked.seed, counted=told
+    )
+
+
+def pairs(question: Question, told: Told) -> Any:
+    """Whether any two of the places do more together than each alone."""
+    from interp.interactions import interactions
+    from interp.resolved_places import resolve_places
+
+    asked, bench = question.asked, _bench(question)
+    trial, row = bench.trial_of(asked.metric)
+    each = resolve_places(question.places, question.lab.config, asked.fill)
+    return interactions(
+        bench, trial, [(place,) for place in each], outcome=trial.outcomes[row], seed=asked.seed, counted=told
+    )
+
+
+def dose(question: Question, told: Told) -> Any:
+    """What is lost as more and more is taken out."""
+    from interp.dose import dose_response
+
+    asked = question.asked
+    return dose_response(_bench(question), question.ablation, metric=asked.metric, seed=asked.seed, counted=told)
+
+
+def tokens(question: Question, told: Told) -> Any:
+    """At which tokens of the data it hurts."""
+    from interp.token_harms import token_harms
+
+    asked = question.asked
+    told.now("The harm of every token")
+    return token_harms(
+        _bench(question), question.ablation, metric=asked.metric, tokenizer=question.lab.tokenizer, seed=asked.seed
+    )
+
+
+def later_heads(question: Question, told: Told) -> Any:
+    """Which later heads look elsewhere on the data."""
+    from interp.pattern_changes import pattern_moves
+
+    asked = question.asked
+    return pattern_moves(_bench(question), question.ablation, metric=asked.metric, seed=asked.seed, counted=told)
+
+
+def _bench(question: Question) -> Any:
+    asked = question.asked
+    return benches_for(
+        question.lab, question.ablation, metric=asked.metric, n_sequences=asked.n, seed=asked.seed
+    )[0]  # fmt: skip
+
+
+FURTHER = {
+    "interventions": ("By what is put there", interventions),
+    "pairs": ("Pairs", pairs),
+    "dose": ("Dose", dose),
+    "tokens": ("Tokens and positions", tokens),
+    "heads": ("Later heads", later_heads),
+}
+"""What more can be asked, each with its title."""
+
+
+def further(question: Question, what: str) -> tuple[Key, partial[Any]]:
+    """Key and work of one of them."""
+    return question.key(what), partial(FURTHER[what][1], question)
