@@ -32,8 +32,10 @@ def said(at: AppTest) -> str:
 
 
 def views(at: AppTest) -> dict[str, dict[str, Any]]:
-    """What was sent to each mounted view, by its key."""
-    return {part.proto.id.rsplit("-", 1)[-1]: json.loads(part.proto.json) for part in at.get("bidi_component")}
+    """What was sent to each mounted view, by its key; with it what a click changes, which is sent apart."""
+    sent = {part.proto.id.rsplit("-", 1)[-1]: json.loads(part.proto.json) for part in at.get("bidi_component")}
+    apart = {data["name"]: data["fields"] for key, data in sent.items() if key.endswith("_live")}
+    return {key: data | apart.get(key, {}) for key, data in sent.items() if not key.endswith("_live")}
 
 
 def pick(at: AppTest, key: str, value: dict[str, str]) -> AppTest:

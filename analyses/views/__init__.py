@@ -5,14 +5,16 @@ draw it; `embed` and `page` put both into HTML that needs no network. Nothing he
 """
 
 from analyses.views.attention import attention_payload
-from analyses.views.embed import embed, page
-from analyses.views.head_grid import head_grid_payload
+from analyses.views.embed import Shown, embed, page, shown
+from analyses.views.head_grid import Frames, head_grid_payload
 from analyses.views.payload import Scale, visible
 from analyses.views.sources import Sources, View, sources
 from analyses.views.token_rows import TokenRow, token_rows_payload
 
 __all__ = [
+    "Frames",
     "Scale",
+    "Shown",
     "Sources",
     "TokenRow",
     "View",
@@ -20,6 +22,7 @@ __all__ = [
     "embed",
     "head_grid_payload",
     "page",
+    "shown",
     "sources",
     "token_rows_payload",
     "visible",

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import pandas as pd
+
 from analyses.figures import CATEGORIES, FAINT
 
 Spec = dict[str, Any]
@@ -89,6 +91,13 @@ def by_layer_figure(points: Iterable[Point], title: str, *, marked: int | None =
         "datasets": {series.value: there for series, there in rows.items() if there},
         "layer": [*shade, *(mark for group in marks for mark in group)] or [{"mark": "point"}],
     } | ({} if known else {"data": {"values": []}})
+
+
+def point_rows(points: Iterable[Point]) -> pd.DataFrame:
+    """The points of `by_layer_figure` as a table; NaN where a value is not defined, or has no interval."""
+    columns = ["layer", "series", "value", "low", "high"]
+    return pd.DataFrame([[each.layer, each.series.value, each.value, each.low, each.high] for each in points],
+                        columns=columns)  # fmt: skip
 
 
 def parts_figure(shares: Sequence[tuple[int, str, float]], names: Sequence[str], title: str) -> Spec:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -87,6 +87,13 @@ def packed(values: Float[Tensor, " *axes"], bits: Literal[8, 16]) -> str:
     return base64.b64encode(levels.astype("<u2" if bits == 16 else "u1").tobytes()).decode("ascii")
 
 
+def packed_floats(values: Float[Tensor, " *axes"]) -> str:
+    """Return `values` as base64 of little-endian 32-bit floats; what is not finite arrives as NaN."""
+    plain = values.detach().cpu().float().numpy()
+    kept = np.where(np.isfinite(plain), plain, np.float32("nan"))
+    return base64.b64encode(kept.astype("<f4").tobytes()).decode("ascii")
+
+
 def digest(*parts: str) -> str:
     """Return a short name for some packed data, so that the browser decodes it only when it changed."""
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
@@ -103,6 +110,32 @@ def checked(payload: Payload) -> Payload:
                 "allowed are text, finite numbers, None, lists and dictionaries of them"
             ) from None
     return payload
+
+
+LIVE = ("lock", "chosen", "set", "step", "token", "cells")
+"""Fields that a click changes: a host that can sends them apart, so that no click sends a pattern again."""
+
+
+def apart(payload: Payload) -> tuple[Payload, Payload]:
+    """Return `payload` without the fields that a click changes, and these alone."""
+    big = {name: value for name, value in payload.items() if name not in LIVE}
+    return big, {name: payload[name] for name in LIVE if name in payload}
+
+
+def live_fields(live: Mapping[str, Any]) -> Payload:
+    """Return what `live` says of the fields that a click changes, as it stands in a payload.
+
+    Args:
+        live: any of `lock`, a (query, key) or None; `chosen`, a head; `set`, the heads to ablate; `step`; `token`.
+    """
+    unknown = [name for name in live if name not in LIVE]
+    if unknown:
+        raise InputError(f"no click changes {unknown[0]!r}; allowed are {', '.join(LIVE)}")
+    fields: Payload = {name: list(value) if name == "set" else value for name, value in live.items()}
+    if fields.get("lock") is not None and not isinstance(fields["lock"], dict):
+        query, key = fields["lock"]
+        fields["lock"] = {"query": int(query), "key": int(key)}
+    return fields
 
 
 def scale_fields(scale: Scale) -> Payload:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from analyses.views.payload import Payload, Scale, checked, fitted, scale_fields, visible
 from model.errors import InputError
@@ -20,7 +21,13 @@ class TokenRow:
     """What stands in front: where the text is from, or a coefficient."""
 
     values: Sequence[float | None] | None = None
-    """One number per token, or None where there is none."""
+    """One number per token, or None where there is none: the background."""
+
+    second: Sequence[float | None] | None = None
+    """Another number per token: how thick its underline is, by size, 0 for none."""
+
+    raw: Sequence[str] | None = None
+    """What copying a token gives; by default the token as it was before its spaces were made visible."""
 
     boxed: int | None = None
     """Index of the token the row is about."""
@@ -36,18 +43,33 @@ def token_rows_payload(
     scale: Scale | None = None,
     digits: int = 3,
     hint: str = "",
+    second_label: str = "",
+    pick: Literal["token"] | None = None,
+    token: int | None = None,
+    break_lines: bool = False,
 ) -> Payload:
     """Return what token rows draw; without a `scale`, one that is symmetric about 0 and holds every value.
+
+    Args:
+        rows: the pieces of text.
+        label: what the values are, with their unit.
+        scale: the colours of the values.
+        digits: decimals read out.
+        hint: the line below while nothing is pointed at.
+        second_label: what the second numbers are, with their unit.
+        pick: `"token"` if a click or Enter on a token is to choose its position.
+        token: the position that is chosen.
+        break_lines: whether the text goes to a new line after a token that ends one.
 
     Raises:
         InputError: if a row has another number of values than of tokens.
     """
     for row in rows:
-        if row.values is not None and len(row.values) != len(row.tokens):
-            raise InputError(
-                f"a row of {len(row.tokens)} tokens has {len(row.values)} values; give one value per token"
-            )
+        for name, given in (("values", row.values), ("second values", row.second), ("raw tokens", row.raw)):
+            if given is not None and len(given) != len(row.tokens):
+                raise InputError(f"a row of {len(row.tokens)} tokens has {len(given)} {name}; give one value per token")
     known = [value for row in rows for value in row.values or () if value is not None]
+    second = [abs(value) for row in rows for value in row.second or () if value is not None]
     return checked(
         {
             "rows": [_plain(row) for row in rows],
@@ -55,6 +77,11 @@ def token_rows_payload(
             "scale": scale_fields(scale or fitted(known, "diverging")),
             "digits": digits,
             "hint": hint,
+            "second_label": second_label,
+            "second_reach": max(second, default=0.0) or 1.0,
+            "pick": pick,
+            "token": token,
+            "break_lines": break_lines,
         }
     )
 
@@ -62,8 +89,14 @@ def token_rows_payload(
 def _plain(row: TokenRow) -> Payload:
     return {
         "tokens": [visible(token) for token in row.tokens],
+        "raw": list(row.raw if row.raw is not None else row.tokens),
         "note": row.note,
-        "values": None if row.values is None else [None if value is None else float(value) for value in row.values],
+        "values": _numbers(row.values),
+        "second": _numbers(row.second),
         "boxed": row.boxed,
         "start": row.start,
     }
+
+
+def _numbers(values: Sequence[float | None] | None) -> list[float | None] | None:
+    return None if values is None else [None if value is None else float(value) for value in values]

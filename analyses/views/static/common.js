@@ -73,6 +73,7 @@ export function palette(element) {
     background: parseColor(background),
     text: read("--st-text-color", "#1b2430"),
     accent: read("--st-primary-color", "#c2570c"),
+    line: read("--st-border-color", mode === "light" ? "#d5dae1" : "#334155"),
     muted: mode === "light" ? "#eceff3" : "#1d2530",
     faint: mode === "light" ? "#667085" : "#94a3b8",
     sequential: ramp([background, ...SEQUENTIAL[mode]]),
@@ -94,10 +95,16 @@ export function colorOf(value, scale, colors) {
   return colors[scale.kind][Math.round(position(value, scale) * (STEPS - 1))]
 }
 
-export function decode(base64, bits) {
-  const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0))
-  return bits === 16 ? new Uint16Array(bytes.buffer) : bytes
+export function decode(base64, kind) {
+  const text = atob(base64)
+  const bytes = new Uint8Array(text.length)
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i)
+  return { 8: () => bytes, 16: () => new Uint16Array(bytes.buffer), float: () => new Float32Array(bytes.buffer) }[kind]()
 }
+
+// A ramp as pixels: what an ImageData's buffer holds on little-endian machines, which all browsers run on.
+export const pixel = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0
+export const pixels = (lut) => Uint32Array.from(lut, pixel)
 
 export function element(tag, className, text) {
   const made = document.createElement(tag)
@@ -115,7 +122,8 @@ export function number(value, digits = 3) {
 // What is handled here must not reach the page: Streamlit has keys of its own.
 export function onKeys(target, handlers) {
   target.onkeydown = (event) => {
-    const handler = event.ctrlKey || event.metaKey || event.altKey ? undefined : handlers[event.key]
+    const held = event.ctrlKey || event.metaKey || event.altKey
+    const handler = !held && Object.hasOwn(handlers, event.key) ? handlers[event.key] : undefined
     if (!handler) return
     event.preventDefault()
     event.stopPropagation()

@@ -1,0 +1,69 @@
+// Saving what a view shows as a picture, in the browser: its elements, with their style and their canvases, are drawn by
+// the browser itself into one canvas. Nothing is fetched.
+
+const XHTML = "http://www.w3.org/1999/xhtml"
+const THEME = [
+  "--st-text-color", "--st-background-color", "--st-border-color", "--st-primary-color", "--st-secondary-background-color",
+  "--st-font", "--st-code-font",
+]
+
+function styleOf(root) {
+  const scope = root.getRootNode()
+  const sheets = [...scope.styleSheets, ...(scope.adoptedStyleSheets ?? [])]
+  return sheets.flatMap((sheet) => [...sheet.cssRules].map((rule) => rule.cssText)).join("\n")
+}
+
+function stillOf(root) {
+  const copy = root.cloneNode(true)
+  const drawn = [...root.querySelectorAll("canvas")]
+  copy.querySelectorAll("canvas").forEach((canvas, i) => {
+    const image = document.createElementNS(XHTML, "img")
+    image.setAttribute("src", drawn[i].toDataURL())
+    image.setAttribute("class", canvas.className)
+    const { width, height } = getComputedStyle(drawn[i])
+    image.setAttribute("style", `${canvas.getAttribute("style") ?? ""};width:${width};height:${height}`)
+    canvas.replaceWith(image)
+  })
+  copy.querySelectorAll(".png, .only-live").forEach((part) => part.remove())
+  const computed = getComputedStyle(root)
+  THEME.forEach((name) => copy.style.setProperty(name, computed.getPropertyValue(name)))
+  copy.style.width = `${root.getBoundingClientRect().width}px`
+  return copy
+}
+
+export async function pictureOf(root, ratio = Math.max(2, globalThis.devicePixelRatio || 1)) {
+  const box = root.getBoundingClientRect()
+  const [width, height] = [Math.ceil(box.width), Math.ceil(box.height)]
+  const markup = new XMLSerializer().serializeToString(stillOf(root))
+  const style = styleOf(root).replaceAll("&", "&amp;").replaceAll("<", "&lt;")
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${width * ratio}" height="${height * ratio}" viewBox="0 0 ${width} ${height}">
+<foreignObject width="100%" height="100%"><div xmlns="${XHTML}"><style>${style}</style>${markup}</div></foreignObject></svg>`
+  const image = new Image()
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`
+  await image.decode()
+  const canvas = document.createElement("canvas")
+  Object.assign(canvas, { width: width * ratio, height: height * ratio })
+  const context = canvas.getContext("2d")
+  context.fillStyle = cssColor(palette(root).background)
+  context.fillRect(0, 0, canvas.width, canvas.height)
+  context.drawImage(image, 0, 0, canvas.width, canvas.height)
+  return new Promise((resolve, reject) => {
+    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("this browser cannot draw the view as a picture"))))
+  })
+}
+
+export async function savePng(root, file) {
+  const link = document.createElement("a")
+  link.href = URL.createObjectURL(await pictureOf(root))
+  link.download = file.endsWith(".png") ? file : `${file}.png`
+  link.click()
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000)
+}
+
+// A small button that saves its view; `name` is asked when it is pressed.
+export function pngButton(root, name, data = {}) {
+  const button = element("button", "toggle png", "PNG")
+  Object.assign(button, { type: "button", title: "Save what is shown as a picture", hidden: data.png === false })
+  button.onclick = () => savePng(root, name())
+  return button
+}
