@@ -42,6 +42,7 @@ STUDIES = MappingProxyType(
         "memory-promotion": "analyses.memory_promotion",
         "gradient-flow": "analyses.gradient_flow",
         "probes": "analyses.probes",
+        "training-dynamics": "analyses.training_dynamics",
     }
 )
 """Names on the command line, and the module of each."""

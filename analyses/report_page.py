@@ -78,6 +78,13 @@ READINGS = {
         "the token alone) and of the orange ring (the same probe before training). Grey crosses are labels that can "
         "only be learned by heart."
     ),
+    "training-dynamics": (
+        "Steps run from left to right; a point is a checkpoint, and the line between two points is no measurement. "
+        "Above: what the second copy of random tokens costs falls away from the first where copying forms, and late "
+        "minus early loss on text falls where more context comes to help. Below, a line is a head: those that came to "
+        "attend as the title says are coloured, the others grey, and the dashed line is even attention. What rises in "
+        "the shaded stretch formed together with copying; which of them the other needs is for ablation to say."
+    ),
 }
 """How to read each study's figure, for somebody who sees its kind for the first time."""
 

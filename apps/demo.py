@@ -40,6 +40,9 @@ class Question:
     beside_twin: bool = False
     """Whether the run's twin is looked at as well."""
 
+    also_of_twin: bool = False
+    """Asked of the twin too, with an answer of its own: so that the dashboard can lay the two over one another."""
+
 
 QUESTIONS = (
     Question(study="attention-patterns", also_untrained=True),
@@ -52,6 +55,7 @@ QUESTIONS = (
     Question(study="memory-promotion"),
     Question(study="gradient-flow", beside_twin=True),
     Question(study="probes"),
+    Question(study="training-dynamics", also_of_twin=True),
 )
 """What is asked of the run's last checkpoint."""
 
@@ -100,13 +104,14 @@ def _made(
     device: str,
     workers: int,
 ) -> list[SavedResult]:
-    """Train the pair, then ask the questions."""
+    """Train the pair, then ask the questions; the answers about the run, those of the twin being the dashboard's."""
     pair = [with_settings(config, [f"train.seed={seed}"]) for config in configs]
     folders = zip(pair, (out, twin), strict=True)
     for sentence in all_done([Job(at.name, trained, (config, at, device)) for config, at in folders], workers=workers):
         say(sentence)
     asked = [job for question in questions for job in _asked(question, out, twin, device)]
-    return [load_result(path) for path in all_done(asked, workers=workers)]
+    results = [load_result(path) for path in all_done(asked, workers=workers)]
+    return [saved for saved in results if saved.provenance.run != twin.name]
 
 
 def _twin_of(out: Path) -> Path:
@@ -138,10 +143,11 @@ def _is_complete(config: RunConfig, folder: Path) -> bool:
 
 
 def _asked(question: Question, run: Path, twin: Path, device: str) -> list[Job]:
-    """The question at the last checkpoint, and before it at step 0 where that is asked for."""
+    """The question at the last checkpoint, before it at step 0 and after it of the twin where that is asked for."""
     specs = [f"{run}@0"] if question.also_untrained else []
     settings = (*question.settings, *([f"twin={twin}"] if question.beside_twin else []))
-    return [Job(question.study, answered, (question.study, spec, settings, device)) for spec in (*specs, str(run))]
+    specs += [str(run), *([str(twin)] if question.also_of_twin else [])]
+    return [Job(question.study, answered, (question.study, spec, settings, device)) for spec in specs]
 
 
 def answered(study: str, spec: str, settings: Sequence[str], device: str, watcher: Bar | Reporter) -> Path:

@@ -28,6 +28,7 @@ QUICK = {
     "memory-promotion": ("n_memories=2", "n_prompts=2", "n_sets=2", "alpha=0.4", "n_new_tokens=2", "strengths=2.0"),
     "gradient-flow": ("initialization=false", "n_sequences=4", "n_groups=2"),
     "probes": ("tasks=previous-token", "sites=resid_post", "n_train=100", "n_validation=30", "n_test=50"),
+    "training-dynamics": ("n_sequences=2", "n_text=2", "n_judged=2", "n_resamples=100"),
 }
 """Settings under which a study takes a second; what its page shows does not depend on them."""
 

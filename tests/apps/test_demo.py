@@ -27,6 +27,7 @@ pytestmark = pytest.mark.whole
 ATTENDED = ("n_sequences=2", "n_text=2", "n_resamples=100", "n_tokens=1024", "max_ablated=2")
 PROBED = ("tasks=previous-token", "sites=resid_post", "n_train=100", "n_validation=30", "n_test=50")
 WEIGHED = ("n_sequences=2", "n_reference=8", "n_random=2", "n_controls=2", "fitting.n_steps=1")
+DEVELOPED = ("n_sequences=2", "n_text=2", "n_judged=2", "n_resamples=100")
 TURNED_ON = ("n_memories=2", "n_prompts=2", "n_sets=2", "alpha=0.4", "n_new_tokens=2", "strengths=2.0")
 
 QUESTIONS = (
@@ -43,6 +44,7 @@ QUESTIONS = (
     Question(study="memory-promotion", settings=TURNED_ON),
     Question(study="gradient-flow", settings=("initialization=false", "n_sequences=4", "n_groups=2"), beside_twin=True),
     Question(study="probes", settings=PROBED),
+    Question(study="training-dynamics", settings=DEVELOPED, also_of_twin=True),
 )
 
 
@@ -86,6 +88,14 @@ def test_the_pair_is_looked_at_once_and_belongs_to_both_runs(finished: Path) -> 
     assert pair.result.pair is not None
     assert shelf(finished.with_name("demo-post"), "gradient-flow").results[0].path == pair.path
     assert not any("without a twin" in finding.sentence for finding in pair.findings())
+
+
+def test_training_is_looked_at_in_both_runs_and_only_the_run_is_reported(finished: Path) -> None:
+    twin = finished.with_name("demo-post")
+    assert shelf(twin, "training-dynamics").results[-1].result.run == "demo-post"
+    assert (finished / "report.html").read_text(encoding="utf-8").count('id="training-dynamics"') == 1
+    assert "up to step 4" in (finished / "report.html").read_text(encoding="utf-8")
+    assert "What formed when in demo-post" not in (finished / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("out", [".", "/", "runs/.."])

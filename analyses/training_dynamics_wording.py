@@ -1,0 +1,40 @@
+"""Steps, heads and what a sentence rests on, in words (for training-dynamics)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analyses.training_dynamics_result import Result
+from analyses.verdicts import listed
+from interp.crossings import Crossing
+from interp.places import Head
+from interp.places import head as named
+from interp.stats import Interval
+
+
+def when(crossing: Crossing) -> str:
+    """The checkpoints between which it is, and where a straight line between them has it."""
+    bracket = f"between the checkpoints {crossing.after:,} and {crossing.by:,}"
+    return f"{bracket} (by a straight line at {steps_of(crossing.at)})"
+
+
+def steps_of(interval: Interval) -> str:
+    """Steps with their interval, whole numbers."""
+    return f"{interval.mean:,.0f} [{interval.low:,.0f}, {interval.high:,.0f}]"
+
+
+def labels_of(heads: Sequence[Head]) -> str:
+    """As in "L0H1 and L1H2"."""
+    return listed([named(*each).label for each in heads])
+
+
+def facts(result: Result, *, n: int | None = None, unit: str = "") -> str:
+    """What a sentence rests on."""
+    reading, config = result.repeats, result.config
+    unseen = ", unseen in training" if reading.trained is False and result.trained_periods else ""
+    unit = unit or f"sequences of period {reading.period}{unseen}"
+    seed = "one training run" if result.training_seed is None else f"one training seed ({result.training_seed})"
+    return (
+        f"({result.run}@{result.step}, {len(result.steps)} checkpoints, n = {reading.n_sequences if n is None else n} "
+        f"{unit}, {config.level:.0%} bootstrap, seed {config.seed}, {seed})"
+    )
