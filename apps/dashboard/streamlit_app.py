@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
-from apps.dashboard import components, data, icon, panels, selecting
-from apps.dashboard.findings import pins
+from apps.dashboard import components, data, icon
+from apps.dashboard.frame import drawing
 
 PAGES = {
     "Look": [
         st.Page("app_pages/overview.py", title="Overview", icon=":material/dashboard:", default=True,
-                help="The runs, how they learned, what was found at the chosen checkpoint, and which results are saved."),
+                help="The runs, how they learned, what was found at the chosen checkpoint, and what is saved."),
         st.Page("app_pages/heads.py", title="Heads", icon=":material/grid_on:",
                 help="Scores of every head beside step 0, and the attention pattern of any head on your own text."),
         st.Page("app_pages/memories.py", title="FFN memories", icon=":material/key:", url_path="memories",
@@ -33,13 +33,9 @@ PAGES = {
 }  # fmt: skip
 
 st.set_page_config(page_title="Cutaway", page_icon=icon.picture(), layout="wide")
-page = st.navigation(PAGES, position="sidebar")
-panels.style()
+page = st.navigation(PAGES, position="hidden")
 found = data.runs()
 if found:
-    selecting.draw(found)
-    with st.sidebar:
-        pins.draw(page.url_path)
-    components.guarded(page.run)
+    drawing.draw(page, PAGES, found)
 else:
     components.missing(f"There is no run in {data.root()} yet.", "cutaway demo", "cutaway train tiny")

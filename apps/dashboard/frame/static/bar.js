@@ -1,0 +1,182 @@
+// The bar over every page: what is selected, as chips that can be taken away, and what is done with the whole view.
+// It also keeps the menu waiting until the inputs are there: a page link drops what the address says of an absent input.
+
+const BARS = new WeakMap()
+const SAID_FOR = 2600 // milliseconds
+const MENU = ".st-key-menu a"
+
+const make = (tag, className, text) => {
+  const made = document.createElement(tag)
+  if (className) made.className = className
+  if (text !== undefined) made.textContent = text
+  return made
+}
+
+export const withoutPart = (href, name) => {
+  const url = new URL(href)
+  url.searchParams.delete(name)
+  return url.href
+}
+
+// The address that a menu entry leads to: what all pages share, as it stands now, and the page's own parts.
+export function targetOf(href, search, shared) {
+  const url = new URL(href)
+  const own = [...url.searchParams].filter(([name]) => !shared.includes(name))
+  const kept = [...new URLSearchParams(search)].filter(([name]) => shared.includes(name))
+  url.search = new URLSearchParams([...kept, ...own]).toString()
+  return url.href
+}
+
+const inputOf = (name) => document.querySelector(`.st-key-${name} :is(input, textarea, button)`)
+
+function chip(view, { part, name, text, dropped }) {
+  const item = make("li", dropped ? "dropped" : "")
+  const body = make("button", "name")
+  body.append(make("span", "part", name), make("span", "", text))
+  body.title = dropped ? `${dropped}. Click to edit it.` : "Click to edit it as text"
+  body.onclick = () => edit(view, true, part)
+  const away = make("button", "away", "×")
+  away.setAttribute("aria-label", `remove ${name} ${text}`)
+  const remove = () => {
+    view.removed.add(part)
+    const next = item.nextElementSibling ?? item.previousElementSibling
+    item.remove()
+    const goal = next?.querySelector("button") ?? view.root.querySelector(".edit")
+    goal.focus()
+    view.send("cleared", { parts: [...view.removed] })
+  }
+  away.onclick = remove
+  item.onkeydown = (event) => {
+    if (!["Delete", "Backspace"].includes(event.key)) return
+    event.preventDefault()
+    event.stopPropagation()
+    remove()
+  }
+  item.append(body, away)
+  return item
+}
+
+function edit(view, open, part) {
+  document.documentElement.toggleAttribute("data-cutaway-edit", open)
+  view.root.querySelector(".edit").setAttribute("aria-expanded", String(open))
+  if (!open) return
+  const input = inputOf(part === "b" ? "b" : part ?? "head")
+  input?.focus()
+  input?.select?.()
+}
+
+function say(view, ...content) {
+  const said = view.root.querySelector(".said")
+  clearTimeout(view.timer)
+  said.replaceChildren(...content)
+  view.timer = setTimeout(() => said.replaceChildren(), SAID_FOR)
+}
+
+async function copy(view) {
+  const link = withoutPart(location.href, "notes")
+  try {
+    await navigator.clipboard.writeText(link)
+    say(view, "Link copied")
+  } catch {
+    const field = make("input")
+    field.value = link
+    field.readOnly = true
+    field.setAttribute("aria-label", "The link, to be copied by hand")
+    say(view, "This browser lets no page copy; copy it from here: ", field)
+    clearTimeout(view.timer)
+    field.onblur = () => view.root.querySelector(".said").replaceChildren()
+    field.focus()
+    field.select()
+  }
+}
+
+const ask = (what, more) => document.dispatchEvent(new CustomEvent("cutaway-frame", { detail: { what, ...more } }))
+
+function answer(view, { what, pin }) {
+  if (what === "copy") copy(view)
+  if (what === "edit") edit(view, !document.documentElement.hasAttribute("data-cutaway-edit"))
+  if (what === "offers") {
+    const button = view.root.querySelector(".pin")
+    button.disabled = !pin
+    button.title = pin ? `Pin to Findings: ${pin}` : "This page offers nothing to pin now; panels are pinned from their menus"
+  }
+}
+
+const present = (view) => view.data.shared.every((name) => view.data.optional.includes(name) || inputOf(name))
+
+function free(view) {
+  if (!present(view)) return void setTimeout(() => free(view), 50)
+  requestAnimationFrame(() => {
+    document.documentElement.setAttribute("data-cutaway-ready", "")
+    const waiting = view.waiting
+    view.waiting = null
+    if (waiting?.isConnected) waiting.click()
+  })
+}
+
+function watch(view) {
+  const linkOf = (event) => event.composedPath().find((node) => node.matches?.(MENU))
+  const complete = (event) => {
+    const link = linkOf(event)
+    if (link) link.href = targetOf(link.href, location.search, view.data.shared)
+  }
+  const hold = (event) => {
+    const link = linkOf(event)
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return
+    const here = new URL(link.href).pathname === location.pathname
+    const ready = document.documentElement.hasAttribute("data-cutaway-ready")
+    if (ready && !here) return
+    event.preventDefault()
+    event.stopPropagation()
+    if (!ready) view.waiting = link
+  }
+  const answering = (event) => answer(view, event.detail)
+  const listeners = [["pointerdown", complete], ["focusin", complete], ["click", hold], ["cutaway-frame", answering]]
+  listeners.forEach(([name, listener]) => document.addEventListener(name, listener, true))
+  return () => listeners.forEach(([name, listener]) => document.removeEventListener(name, listener, true))
+}
+
+function draw(view) {
+  const { chips, hint } = view.data
+  const focused = view.root.getRootNode().activeElement?.closest("li")?.dataset.part
+  const items = chips.map((each) => {
+    const item = chip(view, each)
+    item.dataset.part = each.part
+    return item
+  })
+  view.root.querySelector(".chips").replaceChildren(...(items.length ? items : [make("li", "hint", hint)]))
+  if (focused) items.find((item) => item.dataset.part === focused)?.querySelector("button").focus()
+  document.querySelectorAll(MENU).forEach((link) => {
+    const here = new URL(link.href).pathname === location.pathname
+    here ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")
+  })
+}
+
+function start(root) {
+  const view = { root, removed: new Set() }
+  root.querySelector(".copy").onclick = () => copy(view)
+  root.querySelector(".edit").onclick = () => edit(view, !document.documentElement.hasAttribute("data-cutaway-edit"))
+  root.querySelector(".pin").onclick = () => ask("pin")
+  root.querySelector(".help").onclick = () => ask("help")
+  const open = document.documentElement.hasAttribute("data-cutaway-edit")
+  root.querySelector(".edit").setAttribute("aria-expanded", String(open))
+  return view
+}
+
+export default function selectionBar({ data, parentElement, setTriggerValue }) {
+  let view = BARS.get(parentElement)
+  const isNew = !view
+  if (isNew) BARS.set(parentElement, (view = start(parentElement.querySelector(".bar"))))
+  Object.assign(view, { data, send: setTriggerValue, removed: new Set() })
+  draw(view)
+  if (isNew) {
+    view.stop = watch(view)
+    free(view)
+    ask("state")
+  }
+  return () => {
+    view.stop()
+    clearTimeout(view.timer)
+    BARS.delete(parentElement)
+  }
+}

@@ -1,0 +1,117 @@
+// The keys of the page. Each press goes where the page wants it: to Python, to the views as an event of the document,
+// or into an input; and none is taken from whoever is typing.
+
+const KEYS = new WeakMap()
+const TEXTUAL = /^(text|search|number|email|url|password|tel|date|time|datetime-local|month|week)$/
+const OVERLAYS = "dialog, [role='dialog'], [role='menu'], [role='listbox']"
+const KEPT = ["c", "r"] // Streamlit's own
+
+const make = (tag, className, text) => {
+  const made = document.createElement(tag)
+  if (className) made.className = className
+  if (text !== undefined) made.textContent = text
+  return made
+}
+
+export function isTyping(node) {
+  if (!node?.tagName) return false
+  if (node.isContentEditable || ["TEXTAREA", "SELECT"].includes(node.tagName)) return true
+  return node.tagName === "INPUT" && TEXTUAL.test(node.type)
+}
+
+// Presses that Python has not confirmed are sent again with the next one: of triggers sent in quick succession Streamlit
+// may deliver the last alone.
+export const unconfirmed = (presses, done) => presses.filter((press) => press.id > done)
+
+const tell = (what, more) => document.dispatchEvent(new CustomEvent("cutaway-frame", { detail: { what, ...more } }))
+
+function press(view, key) {
+  view.last = Math.max(Date.now(), (view.last ?? 0) + 1)
+  view.presses = [...unconfirmed(view.presses, view.data.done), { id: view.last, key }]
+  view.send("pressed", view.presses)
+}
+
+function focusOn(widget) {
+  const input = document.querySelector(`.st-key-${CSS.escape(widget)} :is(input, textarea)`)
+  input?.focus()
+  input?.select()
+}
+
+const own = (view) => ({
+  l: () => tell("copy"), e: () => tell("edit"), "?": () => help(view), p: () => press(view, "p"),
+})
+
+function onKey(view, event) {
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return
+  if (event.key.length !== 1) return
+  const path = event.composedPath()
+  const key = event.key.toLowerCase()
+  if (view.dialog.open && key === "?") return void view.dialog.close()
+  if (isTyping(path[0]) || path.some((node) => node.matches?.(OVERLAYS)) || KEPT.includes(key)) return
+  const bound = view.data.keys.find((each) => each.key === key)
+  if (event.repeat && view.presses.length > 1 && unconfirmed(view.presses, view.data.done).length > 1) return
+  if (own(view)[key]) own(view)[key]()
+  else if (bound?.how === "python") press(view, key)
+  else if (bound?.how === "focus") focusOn(bound.widget)
+  else if (document.dispatchEvent(new CustomEvent("cutaway-key", { detail: key, cancelable: true }))) return
+  event.preventDefault()
+}
+
+function list(title, keys) {
+  const rows = make("dl")
+  keys.forEach(({ key, what }) => {
+    const term = make("dt")
+    term.append(make("kbd", "", key.toUpperCase()))
+    rows.append(term, make("dd", "", what))
+  })
+  return [make("h2", "", title), keys.length ? rows : make("p", "none", "This page has no keys of its own.")]
+}
+
+function help(view) {
+  const { keys, page } = view.data
+  const close = make("button", "", "×")
+  close.setAttribute("aria-label", "close")
+  close.onclick = () => view.dialog.close()
+  const everywhere = [
+    { key: "l", what: "copy the link to what is seen" },
+    { key: "e", what: "edit the selection as text" },
+    { key: "?", what: "these keys" },
+  ]
+  view.dialog.replaceChildren(
+    close,
+    ...list(page, keys.filter((each) => !each.everywhere)),
+    ...list("Everywhere", [...everywhere, ...keys.filter((each) => each.everywhere)]),
+  )
+  view.dialog.showModal()
+}
+
+function answer(view, { what }) {
+  if (what === "help") help(view)
+  if (what === "pin") press(view, "p")
+  if (what === "state") tell("offers", { pin: view.data.pin })
+}
+
+function start(root) {
+  const view = { dialog: root.querySelector("dialog"), presses: [] }
+  const onkeydown = (event) => onKey(view, event)
+  const answering = (event) => answer(view, event.detail)
+  view.dialog.onclick = (event) => { if (event.target === view.dialog) view.dialog.close() }
+  document.addEventListener("keydown", onkeydown)
+  document.addEventListener("cutaway-frame", answering)
+  view.stop = () => {
+    document.removeEventListener("keydown", onkeydown)
+    document.removeEventListener("cutaway-frame", answering)
+  }
+  return view
+}
+
+export default function pageKeys({ data, parentElement, setTriggerValue }) {
+  let view = KEYS.get(parentElement)
+  if (!view) KEYS.set(parentElement, (view = start(parentElement)))
+  Object.assign(view, { data, send: setTriggerValue, presses: unconfirmed(view.presses, data.done) })
+  tell("offers", { pin: data.pin })
+  return () => {
+    view.stop()
+    KEYS.delete(parentElement)
+  }
+}
