@@ -7,11 +7,13 @@ draw it; `embed` and `page` put both into HTML that needs no network. Nothing he
 from analyses.views.attention import attention_payload
 from analyses.views.embed import Shown, embed, page, shown
 from analyses.views.head_grid import Frames, head_grid_payload
+from analyses.views.lens_table import Cells, lens_table_payload
 from analyses.views.payload import Scale, visible
 from analyses.views.sources import Sources, View, sources
 from analyses.views.token_rows import TokenRow, token_rows_payload
 
 __all__ = [
+    "Cells",
     "Frames",
     "Scale",
     "Shown",
@@ -21,6 +23,7 @@ __all__ = [
     "attention_payload",
     "embed",
     "head_grid_payload",
+    "lens_table_payload",
     "page",
     "shown",
     "sources",

@@ -19,6 +19,9 @@ from interp.live_lens import LiveLens
 from model.errors import InputError
 from model.settings import as_enum
 
+N_TOP = 5
+"""Tokens of each cell that are sent."""
+
 HINT = "point at a cell to read it; click or Enter locks it; arrows move"
 
 
@@ -52,6 +55,7 @@ def lens_table_payload(
     guessed: bool = False,
     other: LiveLens | None = None,
     names: tuple[str, str] = ("A", "B"),
+    n_top: int = N_TOP,
     hint: str = HINT,
 ) -> Payload:
     """Return what the lens table draws.
@@ -65,6 +69,7 @@ def lens_table_payload(
         guessed: whether the target behind the text's last token is none of the text.
         other: the same text in another model, or at another step.
         names: what the two are called.
+        n_top: how many tokens of each cell are sent, of those that were read.
         hint: the line below while nothing is pointed at.
 
     Raises:
@@ -73,10 +78,10 @@ def lens_table_payload(
     cells = as_enum(Cells, cells, "cells")
     every = [seen] if other is None else [seen, other]
     _check(seen, token, place, other)
-    known = sorted(set().union(*(each.spelled for each in every)))
+    known = sorted(set().union(*(_used(each, n_top) for each in every)))
     words = {word: index for index, word in enumerate(known)}
     spelled = {word: text for each in every for word, text in each.spelled.items()}
-    tables = [_table(each, words) for each in every]
+    tables = [_table(each, words, n_top) for each in every]
     reach = max(float(each.reading.divergence.max()) for each in every)
     return checked(
         {
@@ -105,19 +110,24 @@ def lens_table_payload(
     )
 
 
-def _table(seen: LiveLens, words: dict[int, int]) -> Payload:
+def _used(seen: LiveLens, n_top: int) -> set[int]:
+    return {*seen.reading.top[..., :n_top].unique().tolist(), *seen.targets.tolist()}
+
+
+def _table(seen: LiveLens, words: dict[int, int], n_top: int) -> Payload:
     """One model's numbers, by place, position and, for the likeliest tokens, order."""
     reading = seen.reading
     known = torch.tensor(sorted(words))
     numbers = torch.stack([reading.log_probability, reading.divergence, reading.entropy, reading.rank.float()])
-    index, bits = _indices(torch.searchsorted(known, reading.top[:, 0]))
+    top = reading.top[:, 0, :, :n_top].contiguous()
+    index, bits = _indices(torch.searchsorted(known, top))
     return {
         "places": list(reading.labels),
         "targets": [words[int(word)] for word in seen.targets],
-        "n_top": reading.top.shape[-1],
+        "n_top": top.shape[-1],
         "top": index,
         "bits": bits,
-        "probability": packed(reading.top_probability[:, 0], 16),
+        "probability": packed(reading.top_probability[:, 0, :, :n_top], 16),
         "numbers": packed_floats(numbers[:, :, 0]),
     }
 

@@ -26,8 +26,8 @@ from apps.dashboard.data import Run
 from apps.dashboard.state import parse_step, toggled
 from model.errors import CutawayError
 
-PICKS = ("head", "cell", "memory", "token")
-"""What a view may set; each is the key of a bound input."""
+PICKS = ("head", "cell", "memory", "token", "place", "cells")
+"""What a view may set: keys of bound inputs, and of parts of the address that pages keep."""
 
 
 def _register(view: View) -> Any:
