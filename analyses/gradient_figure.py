@@ -104,7 +104,7 @@ def _seed_lines(rows: Rows, key: str, x: alt.X, column: str, y: alt.Y) -> alt.La
     colour = alt.Color("norm:N", title="norms", scale=_placements({row["norm"] for row in rows}), legend=legend)
     thin = alt.Chart(_data(rows)).mark_line(strokeWidth=0.7, opacity=0.35, clip=True)
     thin = thin.encode(x=x, y=y, color=colour, detail="seed:N")
-    thick = alt.Chart(_data(_means(rows, key, column))).mark_line(strokeWidth=2.2, clip=True)
+    thick = alt.Chart(_data(means_over_seeds(rows, key, column))).mark_line(strokeWidth=2.2, clip=True)
     shown = ["norm:N", alt.Tooltip(f"{key}:Q"), alt.Tooltip(f"{column}:Q", format=".3g")]
     thick = thick.encode(x=x, y=y, color=colour, tooltip=shown)
     return alt.LayerChart(layer=[thin, thick], width=HALF, height=210)
@@ -113,7 +113,7 @@ def _seed_lines(rows: Rows, key: str, x: alt.X, column: str, y: alt.Y) -> alt.La
 def _log_y(rows: Rows, column: str, title: str) -> alt.Y:
     """A logarithmic axis over what models with norms reach."""
     low, high = _range([row for row in rows if row.get("norm") != Norm.NONE.value] or rows, column)
-    axis = alt.Axis(format="~g", values=_log_ticks(low, high))
+    axis = alt.Axis(format="~g", values=log_ticks(low, high))
     return alt.Y(f"{column}:Q", title=title, scale=alt.Scale(type="log", domain=[low, high], nice=False), axis=axis)
 
 
@@ -122,7 +122,7 @@ def _linear_y(rows: Rows, column: str, title: str) -> alt.Y:
     return alt.Y(f"{column}:Q", title=title, scale=alt.Scale(domain=[0, high], nice=False), axis=alt.Axis(tickCount=5))
 
 
-def _means(rows: Rows, key: str, column: str) -> Rows:
+def means_over_seeds(rows: Rows, key: str, column: str) -> Rows:
     """The geometric mean over seeds, per placement and `key`."""
     logs: dict[tuple[str, int], list[float]] = {}
     for row in rows:
@@ -155,7 +155,7 @@ def _side_by_side(logged: Sequence[TrainingMap], rows: Sequence[Rows]) -> alt.HC
     low, high = _range(every, GRADIENT)
     shown = max(low, high / COLOUR_RANGE)
     title = ["norm", "(log)"] if shown == low else ["norm (log,", f"from {shown:.0e})"]
-    legend = alt.Legend(format="~g", values=_log_ticks(shown, high))
+    legend = alt.Legend(format="~g", values=log_ticks(shown, high))
     colour = alt.Color(f"{GRADIENT}:Q", title=title, scale=sequential(shown, high, type="log"), legend=legend)
     width = HALF if len(logged) > 1 else 2 * HALF
     last = max((row["step"] for row in every), default=1)
@@ -210,7 +210,7 @@ def _range(rows: Rows, column: str) -> tuple[float, float]:
     return (min(kept) * 0.95, max(kept) * 1.05) if kept else (0.1, 1.0)
 
 
-def _log_ticks(low: float, high: float) -> list[float]:
+def log_ticks(low: float, high: float) -> list[float]:
     """Powers of ten inside a range; where there are few, twice and five times them too."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     factors = (1, 2, 5) if high / low < 100 else (1,)

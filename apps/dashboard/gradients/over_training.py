@@ -1,0 +1,217 @@
+"""What a run and its twin logged: whether they may be compared, maps of layer by step, ends of the model, losses."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from analyses import gradient_panel_figures as figures
+from analyses.gradient_fairness import fairness_rows, unfair
+from analyses.gradient_panels import (
+    RMS,
+    logged_step,
+    loss_frame,
+    matrix_kinds,
+    matrix_map_frame,
+    ratio_frame,
+    size_map_frame,
+    stream_map_frame,
+    stream_slice_frame,
+)
+from analyses.gradient_runs import TrainingMap
+from analyses.gradient_tables import GRADIENT
+from apps.dashboard import components, data, panels
+from apps.dashboard.address import Part, choice_of, restore, write
+from apps.dashboard.findings import pins
+from apps.dashboard.gradients.source import Logs, candidates
+
+PROBE = "held-out sequences"
+
+
+def fairness(logs: Logs) -> None:
+    """The checklist, what differs first said in words."""
+    if logs.twin is None:
+        _no_twin(logs)
+        return
+    st.header("May they be compared?")
+    first, second = (run.path for run in logs.runs)
+    rows = _fairness(str(first), str(second), data_stamp(logs))
+    wrong = unfair(rows)
+    names = f"{logs.run.name} and {logs.twin.name}"
+    if wrong:
+        st.warning(
+            f"{components.literal(names)} differ, or cannot be compared, in: {', '.join(wrong)}.",
+            icon=":material/balance:",
+        )
+    else:
+        st.text(f"{names} differ in the placement of the norms and in nothing else that shapes training.")
+    panel = logs.panel(
+        "fairness", "What the two runs share", lambda: rows, "rows = fairness_rows(*runs)", n=2, unit="runs",
+        from_maps=False,
+    )  # fmt: skip
+    shown = rows.rename(columns={"first": logs.run.name, "second": logs.twin.name})
+    panels.table(
+        panel, shown=shown, alt="Settings and initial weights that both runs share, or differ in", height="content"
+    )
+    components.caption("n = 2 runs, one seed each", "read from run.json of both, and from the weights of step 0")
+
+
+def _no_twin(logs: Logs) -> None:
+    run = data.spelled(logs.run)
+    others = candidates(logs.run)
+    if others:
+        named = ", ".join(other.name for other in others)
+        said = (
+            f"Shown without a twin, though {named} differs in nothing but its norms: choose it under Compare with, or:"
+        )
+        components.missing(said, f"cutaway run gradient-flow {run} --set twin={data.spelled(others[0])}")
+    else:
+        said = f"Shown without a twin: no run here is {logs.run.name} with other norms. Train one so, and name it:"
+        components.missing(said, f"cutaway run gradient-flow {run} --set twin=RUN")
+
+
+def maps(logs: Logs, said: tuple[str, ...]) -> None:
+    """The stream's gradient, layer by step, of both on one colour scale; P keeps them side by side with `said`."""
+    frame = stream_map_frame(logs.maps)
+    n = int(logs.train("probe_sequences") or 0)
+    line = "rows = stream_map_frame(maps)"
+    drawn = _pair(logs, frame, GRADIENT, "stream-map", "|dL/dx|", line, n=n, unit=PROBE)
+    components.caption(
+        f"n = {n} {PROBE}, the same at every step", _seed(logs), "one colour scale", "dashed: the selected step",
+        _steps_logged(logs.maps),
+    )  # fmt: skip
+    panel = logs.panel("stream-maps", "|dL/dx| by layer and step", lambda: frame, line, n=n, unit=PROBE)
+    pins.offer(
+        title=f"Gradient of the stream in {' and '.join(run.name for run in logs.runs)}", sentences=said, panel=panel,
+        figure=figures.side_by_side(drawn),
+    )  # fmt: skip
+
+
+def matrices(logs: Logs) -> None:
+    """The gradients of the weights, of one kind of matrix or all."""
+    kinds = ["all", *matrix_kinds(logs.maps)]
+    part = Part(name="matrix", key="gradient_matrix", read=choice_of(kinds, "matrix"))
+    for notice in restore([part]):
+        st.warning(components.literal(notice), icon=":material/link_off:")
+    if st.session_state.get(part.key) not in kinds:
+        st.session_state[part.key] = "W_out" if "W_out" in kinds else "all"
+    chosen = str(st.segmented_control("Weights", kinds, key=part.key, required=True))
+    write([part])
+    matrix = "" if chosen == "all" else chosen
+    frame = matrix_map_frame(logs.maps, matrix)
+    n = int(logs.train("batch_size") or 0) * int(logs.train("accumulate") or 1)
+    line = f"rows = matrix_map_frame(maps, {matrix!r})"
+    _pair(logs, frame, GRADIENT, "matrix-map", f"|dL/d{matrix or 'W'}|", line, n=n, unit="training sequences")
+    components.caption(f"n = {n} sequences: each step's own batch, before clipping", _seed(logs), "one colour scale")
+
+
+def sizes(logs: Logs) -> None:
+    """The size of the stream, layer by step."""
+    frame = size_map_frame(logs.maps)
+    n = int(logs.train("probe_sequences") or 0)
+    _pair(logs, frame, RMS, "size-map", "size of x", "rows = size_map_frame(maps)", n=n, unit=PROBE)
+    components.caption(
+        f"root mean square of x over n = {n} {PROBE}, all positions together (the logs do not tell position 0 apart)",
+        _seed(logs), "one colour scale",
+    )  # fmt: skip
+
+
+def at_step(logs: Logs) -> None:
+    """Slices through the maps at the selected step."""
+    step = logs.step or 0
+    frame = stream_slice_frame(logs.maps, step)
+    at = ", ".join(f"{each.run}@{logged_step(each, step)}" for each in logs.maps)
+    n = int(logs.train("probe_sequences") or 0)
+    line = f"rows = stream_slice_frame(maps, {step})"
+    both = (
+        ("slice-gradient", "Gradient of the stream", GRADIENT, "|dL/dx| (log)"),
+        ("slice-size", "Size of the stream", RMS, "root mean square (log)"),
+    )
+    for column, (key, title, quantity, axis) in zip(st.columns(2, gap="large"), both, strict=True):
+        panel = logs.panel(key, f"{title} over depth", lambda: frame, line, n=n, unit=PROBE)
+        with column:
+            panels.small(
+                panel,
+                figures.places_figure(frame, quantity, axis),
+                f"{title} from the embedding to the last layer, {at}",
+            )
+    components.caption(
+        f"n = {n} {PROBE}", _seed(logs), "one seed a run, so no band over seeds", "all positions together"
+    )
+
+
+def ends(logs: Logs) -> None:
+    """How the ends of the model compare, over training."""
+    kinds = list(dict.fromkeys(ratio_frame(logs.maps)["what"]))
+    for number, (column, what) in enumerate(zip(st.columns(max(1, len(kinds)), gap="large"), kinds, strict=False)):
+        frame = ratio_frame(logs.maps, what)
+        line = f"rows = ratio_frame(maps, {what!r})"
+        rows = partial(ratio_frame, logs.maps, what)
+        panel = logs.panel(f"ends-{number}", what, rows, line, n=_n_steps(logs.maps), unit="logged steps")
+        with column:
+            figure = figures.steps_figure(frame, "ratio", "ratio (log)", step=logs.step)
+            panels.small(panel, figure, "at 1 both ends get gradients of one size")
+    components.caption(_steps_logged(logs.maps), _seed(logs))
+
+
+def losses(logs: Logs) -> None:
+    """Losses of both on the same axes."""
+    folders = [run.path for run in logs.runs]
+    logged = set(loss_frame(*folders)["what"])
+    kinds = [what for what in ("held-out text", "training batch", "second copy of random tokens") if what in logged]
+    if not kinds:
+        components.missing("No loss was logged: there is no metrics.jsonl to draw.")
+        return
+    for number, (column, what) in enumerate(zip(st.columns(len(kinds), gap="large"), kinds, strict=True)):
+        rows = partial(loss_frame, *folders, what=what)
+        n = int(logs.train("batch_size" if what == "training batch" else "eval_sequences") or 0)
+        line = f"rows = loss_frame(*runs, what={what!r})"
+        panel = logs.panel(f"loss-{number}", f"Loss: {what}", rows, line, n=n, unit="sequences", from_maps=False)
+        with column:
+            figure = figures.steps_figure(rows(), "loss", "nats per token", log=False, step=logs.step)
+            panels.small(panel, figure, f"{what}, n = {n} sequences")
+    components.caption(_seed(logs), "one seed a run, so no interval over seeds")
+
+
+def _pair(
+    logs: Logs, frame: pd.DataFrame, column: str, key: str, title: str, line: str, *, n: int, unit: str
+) -> list[tuple[str, dict[str, Any]]]:
+    """One map for each run, beside one another, on one colour scale."""
+    domain = figures.colour_domain(frame, column)
+    drawn = []
+    for place, each in zip(st.columns(max(2, len(logs.maps)), gap="medium"), logs.maps, strict=False):
+        rows = pd.DataFrame(frame[frame["run"] == each.run])
+        figure = figures.map_figure(rows, column, domain, step=logs.step)
+        name = f"{each.run} ({each.norm}-norm)"
+        panel = logs.panel(f"{key}-{each.run}", f"{title}: {name}", partial(pd.DataFrame, frame), line, n=n, unit=unit)
+        with place:
+            panels.small(panel, figure, f"{title} by layer and step")
+        drawn.append((f"{title}: {name}", figure))
+    return drawn
+
+
+def _seed(logs: Logs) -> str:
+    seeds = [run.settings["config"]["train"].get("seed") for run in logs.runs]
+    return f"seed {seeds[0]}" if len(set(seeds)) == 1 else f"seeds {', '.join(map(str, seeds))}"
+
+
+def _n_steps(maps: list[TrainingMap]) -> int:
+    return min(len(each.steps) for each in maps)
+
+
+def _steps_logged(maps: list[TrainingMap]) -> str:
+    return "; ".join(f"{each.run}: {len(each.steps)} logged steps up to {int(each.steps[-1]):,}" for each in maps)
+
+
+def data_stamp(logs: Logs) -> int:
+    """Changes when the records of the runs do."""
+    return sum((run.path / "run.json").stat().st_mtime_ns for run in logs.runs)
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _fairness(first: str, second: str, stamp: int) -> pd.DataFrame:
+    del stamp
+    return fairness_rows(first, second)
