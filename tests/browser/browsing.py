@@ -78,3 +78,15 @@ def go(made, server: Server, path: str) -> None:
 
 def address(made) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(made.url).query).items()}
+
+
+def menu(made, page: str) -> None:
+    """Click on a page in the menu."""
+    made.locator(".st-key-menu a:visible").filter(has_text=page).click()
+
+
+def edit(made) -> None:
+    """Show the selection as text inputs, at the top of the page."""
+    button = made.locator(".st-key-bar .edit")
+    if button.get_attribute("aria-expanded") == "false":
+        button.click()

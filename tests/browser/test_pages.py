@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from analyses.views import attention_payload, page
-from tests.browser.browsing import IDLE, PATIENCE, SCREENSHOTS, Server, address, go, unexpected
+from tests.browser.browsing import IDLE, PATIENCE, SCREENSHOTS, Server, address, go, menu, unexpected
 
 pytestmark = pytest.mark.browser
 
@@ -84,7 +84,7 @@ def test_a_click_locks_and_the_address_restores_the_view(tab, server: Server) ->
 def test_the_selection_survives_pages_and_the_back_button(tab, server: Server) -> None:
     made, _ = tab()
     go(made, server, "heads?run=whole&head=L1H2&step=0")
-    made.get_by_test_id("stSidebarNavLink").filter(has_text="Ablate").click()
+    menu(made, "Ablate")
     expect(made.get_by_role("heading", name="Ablate", exact=True)).to_be_visible()
     expect(made.locator(".st-key-head input")).to_have_value("L1H2")
     made.locator(".st-key-harm_copy_loss .cell").nth(1).click(modifiers=["Shift"])
@@ -151,7 +151,7 @@ def test_run_step_and_search_stand_in_the_address_and_come_back_with_it(tab, ser
     expect(made.get_by_role("heading", name="L1M7", exact=True)).to_be_visible(timeout=PATIENCE)
     expect(made.get_by_text("1 found, of 256 memories")).to_be_visible(timeout=PATIENCE)
     assert address(made) == start | {"memory": "L1M7", "find": "L1M7"}
-    made.get_by_test_id("stSidebarNavLink").filter(has_text="Heads").click()
+    menu(made, "Heads")
     expect(made.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
     made.go_back()
     expect(made.locator(".st-key-wanted input")).to_have_value("L1M7", timeout=PATIENCE)
