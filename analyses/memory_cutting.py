@@ -7,9 +7,11 @@ through the first layers of the model: some dozens of short rows. The text is re
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from analyses.corpus_text import StudyText, study_text
 from analyses.ffn_reading import CUT_TRIGGERS
@@ -19,6 +21,10 @@ from analyses.memory_matches import require_memory
 from interp.trigger_deletions import memory_deletions
 from model.errors import InputError
 from model.lab import open_run
+
+if TYPE_CHECKING:
+    from analyses.ffn_result import Result
+    from model.lab import Lab
 
 
 def cut_triggers(index: MemoryIndex, layer: int, memory: int) -> dict[str, Any]:
@@ -46,6 +52,19 @@ def cut_triggers(index: MemoryIndex, layer: int, memory: int) -> dict[str, Any]:
     )
     return {"n": n, **{name: fall if math.isfinite(fall) else None
                        for name, fall in zip(CHANGES, falls.tolist(), strict=True)}}  # fmt: skip
+
+
+def falls_now(lab: Lab, result: Result, memory: tuple[int, int]) -> tuple[int, Float[Tensor, " change"]]:
+    """The same on a result and a checkpoint that are open: how many triggers could be cut, and the mean falls.
+
+    Falls are in the order of `interp.trigger_deletions.Deletion`.
+    """
+    config, triggers = result.config, result.reading.triggers
+    text = study_text(lab, config.split, config.text)
+    return memory_deletions(
+        lab.gpt, text.tokens, *memory, triggers.offset[memory], triggers.length[memory],
+        bos=lab.tokenizer.bos, n_triggers=CUT_TRIGGERS, seed=config.seed,
+    )  # fmt: skip
 
 
 def _require_same(index: MemoryIndex, layer: int, memory: int, text: StudyText) -> None:

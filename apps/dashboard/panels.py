@@ -27,6 +27,8 @@ from apps.dashboard.findings import pins
 from apps.dashboard.findings.pins import Offer
 from model.errors import CutawayError
 
+Rows = Callable[[], pd.DataFrame]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
@@ -36,7 +38,7 @@ class Panel:
     """Stable, and unique on its page."""
     title: str
     """Heading of the menu."""
-    rows: Callable[[], pd.DataFrame]
+    rows: Rows
     """What CSV and JSON hold; called when the menu is opened, and by a table to be drawn."""
     about: Mapping[str, Any]
     """What the numbers rest on, in plain values: `about_saved` or `about_live`."""

@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import streamlit as st
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from apps.dashboard import data
 from apps.dashboard.data import Run
-from apps.dashboard.heads.corpus import HeadExamples, examples_of
 from apps.dashboard.state import Selection
 from interp import live
 from interp.live import Basis, Live, LiveText
 from interp.places import Head
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from analyses.head_text import HeadExamples
     from analyses.results import SavedResult
     from interp.effects import AblationEffect
     from interp.live_memories import WritingMemories
@@ -38,6 +39,13 @@ def attention(run: Run, chosen: Selection, basis: Basis) -> Float[Tensor, "layer
 def examples(run: Run, step: int | None, saved: SavedResult, head: Head) -> HeadExamples:
     """The attention rows of a head whose examples a result names but does not hold: the corpus is read again there."""
     return _examples(
+        data.lab(run, step), saved, checkpoint_of(run, step), f"{saved.path} {saved.provenance.created}", head
+    )
+
+
+def raised_tokens(run: Run, step: int | None, saved: SavedResult, head: Head) -> pd.DataFrame:
+    """Which logits a head's OV circuit raises for the tokens that it attends to most."""
+    return _raised_tokens(
         data.lab(run, step), saved, checkpoint_of(run, step), f"{saved.path} {saved.provenance.created}", head
     )
 
@@ -92,19 +100,18 @@ def _attention(
 
 @st.cache_resource(max_entries=32, show_spinner="Reading the head's examples in the corpus")
 def _examples(_lab: Lab, _saved: SavedResult, checkpoint: str, result: str, head: Head) -> HeadExamples:
-    from interp.example_rows import example_rows
+    from analyses.head_text import read_examples
 
     del checkpoint, result
-    seen, bos, tokens = _saved.result.behaviour.seen, _lab.tokenizer.bos, _lab.corpus.tokens
-    rows = {
-        choice.value: example_rows(_lab.gpt, tokens, seen_there, bos=bos, heads=[head])
-        for choice, seen_there in examples_of(seen).items()
-    }
-    ids = torch.cat([ids.flatten() for each in rows.values() for ids in (each.tokens, each.next_token)]).unique()
-    known = [token for token in ids.tolist() if token >= 0]
-    return HeadExamples(
-        row=0, rows=rows, spelled=dict(zip(map(str, known), _lab.tokenizer.str_tokens(known), strict=True))
-    )
+    return read_examples(_lab, _saved.result.behaviour.seen, head)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _raised_tokens(_lab: Lab, _saved: SavedResult, checkpoint: str, result: str, head: Head) -> pd.DataFrame:
+    from analyses.head_text import raised_tokens as measured
+
+    del checkpoint, result
+    return measured(_lab, _saved.result.behaviour, head)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -132,17 +139,10 @@ def _writing(_lab: Lab, checkpoint: str, position: int, text: LiveText, prompt: 
 def _memory_deletions(
     _lab: Lab, _saved: SavedResult, checkpoint: str, result: str, memory: tuple[int, int]
 ) -> tuple[int, Tensor]:
-    from analyses.corpus_text import study_text
-    from analyses.ffn_reading import CUT_TRIGGERS
-    from interp.trigger_deletions import memory_deletions as measured
+    from analyses.memory_cutting import falls_now
 
     del checkpoint, result
-    config, triggers = _saved.result.config, _saved.result.reading.triggers
-    text = study_text(_lab, config.split, config.text)
-    return measured(
-        _lab.gpt, text.tokens, *memory, triggers.offset[memory], triggers.length[memory],
-        bos=_lab.tokenizer.bos, n_triggers=CUT_TRIGGERS, seed=config.seed,
-    )  # fmt: skip
+    return falls_now(_lab, _saved.result, memory)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)

@@ -14,15 +14,15 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
+from analyses import ffn_by_layer, memory_examples, memory_tables
+from analyses.memory_examples import Choice
 from analyses.study import run_study
 from apps.dashboard import data, launch
-from apps.dashboard.memories import examples as memory_examples
-from apps.dashboard.memories import layers as memory_layers
-from apps.dashboard.memories import rows as memory_rows
-from apps.dashboard.memories.examples import Choice
+from apps.dashboard.memories import facts as memory_facts
 from apps.dashboard.memories.finder import LIMIT
 from interp.gate_signs import GateSigns
 from interp.pattern_kinds import TriggerPattern
+from model.errors import UnknownNameError
 from tests.dashboard_pages import opened, said, views
 from tests.dashboard_runs import STEP, trained
 from tests.undrawn import undrawn
@@ -94,7 +94,7 @@ def test_a_memory_is_shown_in_full_with_what_its_numbers_rest_on(at: AppTest, ru
     shown = table(at, "triggers that")
     evidence = there.reading.evidence
     assert list(shown["share"]) == pytest.approx(
-        [float(getattr(evidence, name)[1, 5]) for name in memory_rows.SHARES], nan_ok=True
+        [float(getattr(evidence, name)[1, 5]) for name in memory_tables.SHARES], nan_ok=True
     )
     assert {"random", "step 0"} <= set(shown)
     assert {"of the layer's sample", "sample at step 0"} <= set(table(at, "its coefficient falls by"))
@@ -247,25 +247,24 @@ def test_triggers_outside_the_sample_are_cut_when_asked(runs: Path, monkeypatch:
 def test_gate_and_linear_factor_are_shown_of_what_was_read(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(launch.ROOT_VARIABLE, str(runs))
     there = result(runs)
-    assert memory_rows.factors(there, (1, 5)) is None
+    assert memory_tables.factor_rows(there, (1, 5)) is None
+    assert memory_tables.factor_facts(there, (1, 5)) is None
     read = torch.tensor([[[1.0, torch.nan]], [[2.0, -3.0]]])
     signs = GateSigns(
         memory=torch.tensor([[4], [5]]), negative_gate=read, negative_linear=-read, positive_gate=read,
         positive_linear=read,
     )  # fmt: skip
     gated = replace(there, reading=replace(there.reading, gate_signs=signs))
-    shown = memory_rows.factors(gated, (1, 5))
+    shown = memory_tables.factor_rows(gated, (1, 5))
     assert shown is not None
-    assert shown[0] is not None
-    assert shown[0].values.tolist() == [
+    assert shown.values.tolist() == [
         ["largest", 2.0, 2.0], ["largest", -3.0, -3.0], ["most negative", 2.0, -2.0], ["most negative", -3.0, 3.0]
     ]  # fmt: skip
-    assert "at 1 of 2 most negative" in shown[1]
-    assert "both are at 1 of 2 largest" in shown[1]
-    unread = memory_rows.factors(gated, (0, 5))
-    assert unread is not None
-    assert unread[0] is None
-    assert "not in the sample" in unread[1]
+    said_of_it = str(memory_tables.factor_facts(gated, (1, 5)))
+    assert "at 1 of 2 most negative" in said_of_it
+    assert "both are at 1 of 2 largest" in said_of_it
+    assert memory_tables.factor_rows(gated, (0, 5)) is None
+    assert "not in the sample" in str(memory_tables.factor_facts(gated, (0, 5)))
 
 
 def test_an_older_result_is_one_quiet_line_at_its_own_step(
@@ -384,18 +383,21 @@ def dead(there: Any, memory: tuple[int, int]) -> Any:
 def test_a_dead_memory_is_said_to_be_dead(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(launch.ROOT_VARIABLE, str(runs))
     there = dead(result(runs), (1, 5))
-    assert [word for word, _ in memory_rows.states(there, (1, 5))] == ["dead: it never fired"]
-    assert "never fired" in memory_rows.value_facts(there, (1, 5))[0]
-    assert memory_examples.examples(there, (1, 5), Choice.TOP)["rows"] == []
-    assert set(memory_rows.promoted(there, (1, 5))[2]) == {""}
-    assert memory_rows.strongest(there) != (1, 5)
+    assert [word for word, _ in memory_facts.states(there, (1, 5))] == ["dead: it never fired"]
+    assert "never fired" in memory_facts.value_facts(there, (1, 5))[0]
+    assert memory_examples.examples(there, (1, 5), Choice.TOP) == []
+    assert memory_examples.example_rows(there, (1, 5), Choice.TOP).empty
+    assert not memory_tables.promoted_rows(there, (1, 5))["followed"].any()
+    assert memory_facts.strongest(there) != (1, 5)
 
 
 def test_every_layer_is_in_every_figure_at_both_steps(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(launch.ROOT_VARIABLE, str(runs))
     there = result(runs)
-    for panel in memory_layers.PANELS:
-        drawn = {(point.layer, point.series.value) for point in memory_layers.points(there, panel)}
+    for measure in ffn_by_layer.MEASURES:
+        drawn = {(point.layer, point.series.value) for point in ffn_by_layer.points(there, measure.name)}
         assert {(layer, series) for layer in range(2) for series in ("this checkpoint", "step 0")} <= drawn
-    alone = memory_layers.points(replace(there, initial=None), memory_layers.PANELS[0])
+    alone = ffn_by_layer.points(replace(there, initial=None), "agreement")
+    with pytest.raises(UnknownNameError, match='no measure "agreemnt" of a layer.*Did you mean "agreement"'):
+        ffn_by_layer.points(there, "agreemnt")
     assert {point.series.value for point in alone} == {"this checkpoint", "chance"}

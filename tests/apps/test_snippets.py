@@ -13,6 +13,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from analyses import exports
+from analyses.views import View
 from apps.dashboard import launch, panels
 from apps.dashboard.panels import FRAME, Panel
 from tests.dashboard_pages import opened
@@ -24,10 +25,8 @@ pytestmark = pytest.mark.whole
 
 PAGES = sorted(page.stem for page in (launch.SCRIPT.parent / "app_pages").glob("*.py"))
 DRAWN = {"vega_lite_chart", "arrow_vega_lite_chart", "dataframe", "arrow_data_frame", "table", "arrow_table"}
-VIEWS = "cutaway."
-"""What the names of the project's own components begin with."""
-NOT_SHOWN = {"cutaway.frame", "cutaway.keys"}
-"""Components that show nothing."""
+VIEWS = {f"cutaway.{view}" for view in View}
+"""Names of the components that show something; others are of the frame."""
 
 
 @pytest.fixture
@@ -73,7 +72,7 @@ def outside(block: Any, inside: bool = False) -> Iterator[str]:
     inside = inside or f"-{FRAME}" in identity
     kind = getattr(block, "type", "")
     name = str(getattr(getattr(block, "proto", None), "component_name", ""))
-    is_view = kind == "bidi_component" and name.startswith(VIEWS) and name not in NOT_SHOWN
+    is_view = kind == "bidi_component" and name in VIEWS
     if not inside and (kind in DRAWN or is_view):
         yield f"{kind} {identity.rsplit('-', 1)[-1] or getattr(block.proto, 'alt', '')}".strip()
     for child in getattr(block, "children", {}).values():

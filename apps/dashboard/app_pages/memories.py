@@ -2,13 +2,15 @@
 
 import streamlit as st
 
-from apps.dashboard import components, data, selecting
+from apps.dashboard import components, data, panels, selecting
 from apps.dashboard.memories import composition as memory_composition
+from apps.dashboard.memories import facts as memory_facts
 from apps.dashboard.memories import finder as memory_finder
 from apps.dashboard.memories import layers as memory_layers
+from apps.dashboard.memories import on_text as memory_on_text
+from apps.dashboard.memories import over as memory_over
 from apps.dashboard.memories import parts as memory_parts
 from apps.dashboard.memories import promotion as memory_promotion
-from apps.dashboard.memories import rows as memory_rows
 from apps.dashboard.state import memory_name
 from interp.memory_stream import require_memories
 from model.errors import CutawayError
@@ -39,19 +41,20 @@ memory = chosen.memory
 if saved is not None:
     st.header("Find a memory")
     listed = memory_finder.draw(saved)
-    memory = memory or memory_finder.searched_in(saved.result) or memory_rows.strongest(saved.result)
+    memory = memory or memory_finder.searched_in(saved.result) or memory_facts.strongest(saved.result)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.header(memory_name(*memory), width="content")
         memory_finder.steps(listed, memory)
     _unasked(memory)
     memory_parts.one(saved, run, chosen, memory)
     memory_parts.evidence(saved, run, chosen, memory)
+    memory_over.draw(saved, run, memory, selecting.compared())
 
 memory = memory or (0, 0)
 st.header(f"{memory_name(*memory)} on a text")
 if saved is None:
     _unasked(memory)
-memory_parts.on_text(run, chosen, memory, saved)
+memory_on_text.draw(run, chosen, memory, saved)
 
 if saved is not None:
     st.header("Layers at a glance")
@@ -66,4 +69,4 @@ memory_promotion.draw(run, chosen.step)
 if saved is not None:
     st.header("What the study found")
     components.findings(data.findings(saved))
-    components.whole_study(saved)
+    panels.whole_study(saved, n=saved.result.n_prefixes, unit="prefixes")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
+from analyses.exports import plain
 from analyses.ffn_memories import Result
 from analyses.memory_matches import address_of
 from analyses.memory_search import MemoryState, Query
-from analyses.results import SavedResult
+from analyses.memory_tables import Memory, kind_name
+from analyses.results import SavedResult, from_here
 from analyses.views import visible
-from apps.dashboard import components, data
+from apps.dashboard import components, data, keys, panels
 from apps.dashboard.address import Part, choice_of, restore, write
-from apps.dashboard.memories.rows import Memory, kind_name
+from apps.dashboard.panels import Panel, about_saved
 from apps.dashboard.state import memory_name
 from interp.pattern_kinds import TriggerPattern
 from model.errors import CutawayError
@@ -46,15 +49,38 @@ def draw(saved: SavedResult) -> list[str]:
     if not found.rows:
         components.caption(f"none of {n_memories:,} memories is like that")
         return []
+    panel = Panel(
+        key="memory_rows", title="Memories that were found", rows=lambda: pd.DataFrame(found.rows),
+        about=about_saved(
+            saved, n=found.n, unit="memories found", of=n_memories, prefixes=saved.result.n_prefixes,
+            query=_given(query),
+        ),
+        python=_python(saved, query),
+    )  # fmt: skip
     with st.container(key="memory_table"):
-        components.pick_from(
-            _shown(found.rows), "memory", key=f"memory_rows-{query}", alt=f"{found.n} memories found", widths=WIDTHS,
+        panels.table(
+            panel, shown=_shown(found.rows), pick="memory", alt=f"{found.n} memories found", widths=WIDTHS,
             height=320 if len(found.rows) > FEW else "content",
         )  # fmt: skip
     listed = [str(row["memory"]) for row in found.rows]
     many = f"the first {len(listed)} of {found.n:,} found" if found.n > len(listed) else f"{found.n:,} found"
     components.caption(f"{many}, of {n_memories:,} memories", "click a row to open one, or step with J and K")
     return listed
+
+
+def _given(query: Query) -> dict[str, Any]:
+    """What is asked for, without what is not."""
+    return {name: value for name, value in asdict(query).items() if value not in ("", None)}
+
+
+def _python(saved: SavedResult, query: Query) -> str:
+    words = ", ".join(f"{name}={plain(value)!r}" for name, value in _given(query).items())
+    return (
+        "from pathlib import Path\n\nimport pandas as pd\n\nfrom analyses.memory_index import read_index\n"
+        "from analyses.memory_search import Query, found_rows, search\n\n"
+        f"index = read_index(Path({str(from_here(saved.path))!r}))\n"
+        f"found = search(index, Query({words}))\nrows = pd.DataFrame(found_rows(index, found, {LIMIT}))\n"
+    )
 
 
 def _shown(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -148,8 +174,10 @@ def steps(listed: Sequence[str], memory: Memory) -> None:
     with st.container(horizontal=True, gap="small"):
         for said, key, other in (("Previous", "K", before), ("Next", "J", after)):
             st.button(
-                said, key=f"memory_{said.lower()}", shortcut=key, disabled=other is None, on_click=_open, args=(other,)
+                f"{said} ({key})", key=f"memory_{said.lower()}", disabled=other is None, on_click=_open, args=(other,)
             )
+            if other is not None:
+                keys.bind(key, f"{said.lower()} memory of the list", _open, other)
 
 
 def _open(name: str) -> None:

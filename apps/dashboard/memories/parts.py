@@ -1,21 +1,34 @@
-"""One memory on the page of FFN memories: its key, its value, what to do with it, and what it does on a text."""
+"""One memory on the page of FFN memories: its key, its value, and what to do with it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
+import pandas as pd
 import streamlit as st
 
-from analyses.ffn_memories import Result
 from analyses.ffn_reading import CUT_TRIGGERS
 from analyses.memory_card import ablate_command
+from analyses.memory_examples import ABSENT, EXPLAINED, TITLES, Choice, choices, example_payload, example_rows, examples
+from analyses.memory_tables import (
+    Memory,
+    activity_table,
+    evidence_rows,
+    factor_facts,
+    factor_rows,
+    fall_facts,
+    fall_rows,
+    own_falls,
+    promoted_rows,
+)
 from analyses.results import SavedResult, from_here
-from analyses.views import View, visible
+from analyses.views import View
 from analyses.views.memory import activity_figure, value_figure
-from apps.dashboard import components, passes
+from apps.dashboard import components, keys, panels, passes, snippets
 from apps.dashboard.data import Run
-from apps.dashboard.memories import examples as memory_examples
-from apps.dashboard.memories import rows as memory_rows
-from apps.dashboard.memories.examples import Choice
-from apps.dashboard.memories.rows import Memory
+from apps.dashboard.memories import facts
+from apps.dashboard.panels import Panel, about_saved
 from apps.dashboard.state import Selection, memory_name
 from interp.coefficient_bins import histogram_edges
 from model.errors import CutawayError
@@ -24,13 +37,28 @@ MIN_WIDTH = 400
 """Pixels below which key and value stand below one another."""
 
 
+def panel_of(
+    saved: SavedResult, memory: Memory, key: str, title: str, rows: panels.Rows, call: str, *more: str
+) -> Panel:
+    """A panel about one memory, computed by a function of `analyses.memory_tables`: `call`, with further arguments."""
+    result, module = saved.result, "memory_examples" if call == "example_rows" else "memory_tables"
+    arguments = ", ".join(["result", repr(memory), *more])
+    return Panel(
+        key=key, title=title, rows=rows,
+        about=about_saved(saved, n=result.n_prefixes, unit="prefixes", memory=memory_name(*memory)),
+        python=snippets.saved_result(
+            saved, f"rows = {call}({arguments})", imports=[f"from analyses.{module} import {call}"]
+        ),
+    )  # fmt: skip
+
+
 def one(saved: SavedResult, run: Run, chosen: Selection, memory: Memory) -> None:
     """A memory in full: its key, and its value beside it."""
     result = saved.result
     with st.container(horizontal=True, gap="xsmall"):
-        for word, colour in memory_rows.states(result, memory):
+        for word, colour in facts.states(result, memory):
             st.badge(components.literal(word), color=colour)
-    components.caption(*memory_rows.facts(result, memory))
+    components.caption(*facts.facts(result, memory))
     if not result.reading.activity.dead[*memory]:  # without what never fired nothing changes
         _actions(run, chosen, memory)
     with st.grid(2, min_column_width=MIN_WIDTH, gap=("small", "medium")) as columns:
@@ -41,19 +69,22 @@ def one(saved: SavedResult, run: Run, chosen: Selection, memory: Memory) -> None
 
 
 def _key(saved: SavedResult, memory: Memory) -> None:
-    result = saved.result
+    result, name = saved.result, memory_name(*memory)
     st.subheader("Key: what fires it")
-    offered = memory_examples.choices(result)
-    choice = st.segmented_control(
-        "Prefixes", offered, default=Choice.TOP, format_func=memory_examples.TITLES.__getitem__, key="prefixes",
-        required=True, persist_state="session", label_visibility="collapsed",
+    choice = Choice(
+        st.segmented_control(
+            "Prefixes", choices(result), default=Choice.TOP, format_func=TITLES.__getitem__, key="prefixes",
+            required=True, persist_state="session", label_visibility="collapsed",
+        )
     )  # fmt: skip
-    shown = memory_examples.examples(result, memory, Choice(choice))
-    if shown["rows"]:
-        components.show(View.TOKEN_ROWS, shown, key="triggers")
-        components.caption(memory_examples.EXPLAINED[Choice(choice)])
+    found = examples(result, memory, choice)
+    if found:
+        title, rows = f"Prefixes of {name}: {TITLES[choice]}", partial(example_rows, result, memory, choice)
+        panel = panel_of(saved, memory, "triggers", title, rows, "example_rows", repr(choice.value))
+        panels.show(View.TOKEN_ROWS, example_payload(found), panel)
+        components.caption(EXPLAINED[choice])
     else:
-        components.caption(memory_examples.ABSENT[Choice(choice)])
+        components.caption(ABSENT[choice])
     st.subheader("How often, and how strongly")
     activity = result.reading.activity
     figure = activity_figure(
@@ -62,31 +93,38 @@ def _key(saved: SavedResult, memory: Memory) -> None:
         histogram_edges(),
         [float(activity.largest[*memory]) / 10] if activity.alive[*memory] else [],
     )
-    alt = f"How many prefixes give {memory_name(*memory)} which coefficient"
-    components.chart(figure, alt=alt, key="histogram", width="stretch")
+    title = f"How many prefixes give {name} which coefficient"
+    panel = panel_of(saved, memory, "histogram", title, partial(activity_table, result, memory), "activity_table")
+    panels.chart(panel, figure, alt=title, width="stretch")
     components.caption(f"n = {result.n_prefixes:,} prefixes", "dashed: a tenth of the largest")
-    _factors(result, memory)
+    _factors(saved, memory)
 
 
-def _factors(result: Result, memory: Memory) -> None:
+def _factors(saved: SavedResult, memory: Memory) -> None:
     """The two factors of a coefficient, where the FFN has two."""
-    found = memory_rows.factors(result, memory)
-    if found is None:
+    said = factor_facts(saved.result, memory)
+    if said is None:
         return
-    table, said = found
     st.subheader("Gate and linear factor")
-    if table is not None:
-        components.table(table, alt="Gate and linear factor where it fires most and least", height="content")
+    found = factor_rows(saved.result, memory)
+    if found is not None:
+        title = "Gate and linear factor where it fires most and least"
+        panel = panel_of(saved, memory, "factors", title, lambda: found, "factor_rows")
+        panels.table(panel, alt=title, height="content")
     components.caption("coefficient = silu(gate) x linear", said)
 
 
 def _value(saved: SavedResult, memory: Memory) -> None:
     result, name = saved.result, memory_name(*memory)
     st.subheader("Value: what it promotes and suppresses")
-    tokens, scores, signs = memory_rows.promoted(result, memory)
-    figure = value_figure(tokens, scores, marked=signs)
-    components.chart(figure, alt=f"Tokens that {name} promotes and suppresses", key="value", width="stretch")
-    components.sentences(memory_rows.value_facts(result, memory))
+    rows = promoted_rows(result, memory)
+    signs = ["▸" if followed else "" for followed in rows["followed"]]
+    title = f"Tokens that {name} promotes and suppresses"
+    panel = panel_of(saved, memory, "value", title, lambda: rows, "promoted_rows")
+    panels.chart(
+        panel, value_figure(list(rows["token"]), list(rows["score"]), marked=signs), alt=title, width="stretch"
+    )
+    components.sentences(facts.value_facts(result, memory))
 
 
 def evidence(saved: SavedResult, run: Run, chosen: Selection, memory: Memory) -> None:
@@ -95,9 +133,10 @@ def evidence(saved: SavedResult, run: Run, chosen: Selection, memory: Memory) ->
     with st.grid(2, min_column_width=MIN_WIDTH, gap=("small", "medium")) as columns:
         with columns.cell():
             st.subheader("What its triggers share")
-            rows = memory_rows.evidence(result, memory)
-            components.table(rows, alt="Shares of its triggers, beside random prefixes", height="content")
-            components.caption(*memory_rows.evidence_facts(result, memory))
+            title = f"What triggers of {memory_name(*memory)} share, beside random prefixes"
+            panel = panel_of(saved, memory, "shared", title, partial(evidence_rows, result, memory), "evidence_rows")
+            panels.table(panel, alt="Shares of its triggers, beside random prefixes", height="content")
+            components.caption(*facts.evidence_facts(result, memory))
         with columns.cell():
             st.subheader("What a token of a trigger is worth")
             _falls(saved, run, chosen, memory)
@@ -106,7 +145,7 @@ def evidence(saved: SavedResult, run: Run, chosen: Selection, memory: Memory) ->
 def _falls(saved: SavedResult, run: Run, chosen: Selection, memory: Memory) -> None:
     """What its triggers lose with a token; where its own were not cut, they can be."""
     result, name, own = saved.result, memory_name(*memory), None
-    able = memory_rows.own_falls(result, memory) is None and bool(result.reading.triggers.present[memory].any())
+    able = own_falls(result, memory) is None and bool(result.reading.triggers.present[memory].any())
     cut = st.session_state.setdefault(_CUT, set())
     asked = (str(saved.path), saved.provenance.created, name)
     if able and asked in cut:
@@ -114,10 +153,12 @@ def _falls(saved: SavedResult, run: Run, chosen: Selection, memory: Memory) -> N
             own = passes.memory_deletions(run, chosen.step, saved, memory)
         except CutawayError as error:
             components.damaged(error)
-    found = memory_rows.falls(result, memory, own)
+    found = fall_rows(result, memory, own)
     if found is not None:
-        components.table(found[0], alt="Falls of its coefficient without a token", height="content")
-        components.caption(found[1], f"top {CUT_TRIGGERS} triggers of each", f"seed {result.config.seed}")
+        panel = _falls_panel(saved, run, chosen, memory, found, cut_now=own is not None)
+        panels.table(panel, alt="Falls of its coefficient without a token", height="content")
+        said = fall_facts(result, memory, own)
+        components.caption(said, f"top {CUT_TRIGGERS} triggers of each", f"seed {result.config.seed}")
     if own is not None and own[0] == 0:
         components.caption("none of its strongest triggers has three tokens, so none could be cut")
     if able and asked not in cut:
@@ -130,6 +171,21 @@ _CUT = "_cut"
 """Memories whose triggers were asked to be cut, in this session."""
 
 
+def _falls_panel(
+    saved: SavedResult, run: Run, chosen: Selection, memory: Memory, found: pd.DataFrame, *, cut_now: bool
+) -> Panel:
+    """The table of falls; where triggers were cut for the page, the snippet cuts them too."""
+    title = f"What a token of a trigger of {memory_name(*memory)} is worth"
+    panel = panel_of(saved, memory, "falls", title, lambda: found, "fall_rows")
+    if not cut_now:
+        return panel
+    python = snippets.opened_with(
+        saved, run, chosen.step, f"rows = fall_rows(result, {memory}, falls_now(lab, result, {memory}))",
+        imports=["from analyses.memory_tables import fall_rows", "from analyses.memory_cutting import falls_now"],
+    )  # fmt: skip
+    return replace(panel, python=python)
+
+
 def _actions(run: Run, chosen: Selection, memory: Memory) -> None:
     name = memory_name(*memory)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -137,27 +193,5 @@ def _actions(run: Run, chosen: Selection, memory: Memory) -> None:
         said = f"Take {name} out of the ablation" if listed else f"Add {name} to the ablation"
         st.button(said, key="memory_ablate", on_click=components.toggle_ablation, args=(name,))
         st.page_link("app_pages/ablate.py", label="Ablate", icon=":material/content_cut:", width="content")
+    keys.bind("x", f"{name} into the ablation, or out of it", components.toggle_ablation, name)
     st.code(ablate_command(f"{from_here(run.path)}@{chosen.step}", *memory), language="bash", wrap_lines=True)
-
-
-def on_text(run: Run, chosen: Selection, memory: Memory, saved: SavedResult | None) -> None:
-    """The memory's coefficient at every token of the text of the sidebar, and which memories write most at one."""
-    try:
-        tokens, source = passes.text(run, chosen)
-        values = passes.coefficients(run, chosen, memory[0])[:, memory[1]]
-    except CutawayError as error:  # the text or the checkpoint cannot be read; the rest of the page can
-        components.damaged(error)
-        return
-    components.show(View.TOKEN_ROWS, memory_examples.on_text(tokens, values), key="on_text")
-    components.caption(source, f"{run.name}@{chosen.step}")
-    position = st.selectbox(
-        "Memories that write most at", range(len(tokens)), index=len(tokens) - 1, key=f"written_at_{len(tokens)}",
-        format_func=lambda at: f"{at}  {visible(tokens[at])}", width=260,
-    )  # fmt: skip
-    rows = memory_rows.writing(passes.writing(run, chosen, position), None if saved is None else saved.result)
-    components.pick_from(
-        rows, "memory", key=f"writing-{position}", height="content", alt="Memories that write most there"
-    )
-    components.caption(
-        "written: |m| |v|, in stream units", "share: of all that its layer's memories write there", source
-    )
