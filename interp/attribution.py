@@ -126,9 +126,9 @@ def logit_attribution(
     detail = as_enum(Detail, detail, "detail")
     gpt.config.require_additive_stream("direct logit attribution")
     require_deterministic(gpt)
-    towards = _towards(gpt, tokens, targets)
+    towards = logit_direction(gpt, tokens, targets)
     if against is not None:
-        towards = towards - _towards(gpt, tokens, against)
+        towards = towards - logit_direction(gpt, tokens, against)
     _, cache = gpt.run_with_cache(tokens, _read(gpt.config, detail), return_type=None, attention_mask=attention_mask)
     parts = list(_parts(gpt, cache, towards, detail))
     return Attribution(
@@ -138,8 +138,8 @@ def logit_attribution(
     )
 
 
-def _towards(gpt: GPT, tokens: Tensor, asked: Tensor | int | Against | str) -> Direction:
-    """What raises the logit in question where the stream goes into W_U, in fp32 at least."""
+def logit_direction(gpt: GPT, tokens: Tensor, asked: Tensor | int | str) -> Direction:
+    """What one unit of what W_U reads adds to a logit, or to what it is compared with, in fp32 at least."""
     precise = torch.promote_types(gpt.dtype, torch.float32)
     if isinstance(asked, str) and asked in set(Against):
         mean = gpt.unembed.weight.mean(0, dtype=precise)

@@ -48,6 +48,7 @@ from analyses.head_importance_result import Ratio
 from analyses.memory_promotion_controls import control_of
 from analyses.memory_search import MemoryState, Query
 from analyses.views.embed import embed, page
+from analyses.views.lens_table import Cells, lens_table_payload
 from analyses.views.sources import View, sources
 from interp.ablation import Ablation, Frozen, ablated, ablation_of, hooks_for, mean_activations
 from interp.approximation import Approximation
@@ -74,6 +75,7 @@ from interp.matched_control import matched_control, strata_for
 from interp.matched_places import Matching
 from interp.measures import Measure
 from interp.measures import read as read_measure
+from interp.memory_attribution import memories_towards
 from interp.metrics import logit_difference
 from interp.outcomes import Outcome as MeasuredOutcome
 from interp.outcomes import every_target, mean_over
@@ -427,6 +429,10 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Target,
         lambda given, lab: lens_on(lab, "repeats", "", target=given, word="a").targets,
     ),
+    "interp.memory_attribution.memories_towards": (
+        Target,
+        lambda given, lab: memories_towards(with_memories(lab), "repeats", "", 0, 3, target=given, word="a").added,
+    ),
     "interp.live_targets.targets_of": (
         Target,
         lambda given, lab: targets_of(lab, lab.eval_tokens[0], given, "a"),
@@ -684,6 +690,10 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.repaired.Component.part": (Part, lambda given, _: repr(Component(label="L0H0", layer=0, part=given))),
     "analyses.views.embed.embed": (View, lambda given, _: embed(given, GRID)),
     "analyses.views.embed.page": (View, lambda given, _: page(given, GRID, "toy")),
+    "analyses.views.lens_table.lens_table_payload": (
+        Cells,
+        lambda given, lab: lens_table_payload(lens_on(lab, "repeats", ""), cells=given)["cells"],
+    ),
     "analyses.views.sources.sources": (View, lambda given, _: sources(given)),
 }
 """What takes a choice, and a look at what it does with one."""
