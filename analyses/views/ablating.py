@@ -20,7 +20,8 @@ ROW = 26
 def control_figure(effect: AblationEffect) -> Any:
     """Grey dots are matched sets, each at its mean harm; the mark is the ablated set with its interval."""
     rows, unit = control_rows(effect), effect.effect.unit
-    low, high = float(rows["harm"].min()), float(rows["harm"].max())
+    harms = [float(each) for each in rows["harm"]]
+    low, high = min(harms), max(harms)
     width = max(high - low, 1e-9) / _BINS
     bins = ((rows["harm"] - low) / width).round().astype(int)
     rows = rows.assign(height=rows.groupby(bins).cumcount() + 1)
@@ -38,7 +39,7 @@ def control_figure(effect: AblationEffect) -> Any:
         .mark_point(filled=True, size=90, color=CATEGORIES[0], shape="diamond")
         .encode(x=x, y=y, tooltip=["set", "harm", "low", "high"]),
     ]
-    tallest = int(rows["height"].max()) if len(rows) else 1
+    tallest = max(int(each) for each in rows["height"])
     return themed(alt.layer(*layers).properties(width=WIDTH, height=max(60, min(220, 9 * tallest + 40))))
 
 

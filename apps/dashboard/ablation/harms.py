@@ -56,13 +56,15 @@ def induction_set(result: Result) -> str:
     return ",".join(f"L{layer}H{index}" for layer, index in result.discovery.induction_heads)
 
 
-def token_payload(effects: TokenEffects) -> Payload:
-    """A text whose tokens are coloured by how much worse the ablated model predicts each of them."""
+def token_payload(effects: TokenEffects, position: int | None = None) -> Payload:
+    """A text whose tokens are coloured by how much worse the ablated model predicts each; `position` is looked at."""
     harm = [None, *effects.harm.tolist()]
     reach = max(LEAST_REACH, float(effects.harm.abs().max()))
     return token_rows_payload(
         [TokenRow(tokens=effects.strings, values=harm, note=f"mean {float(effects.harm.mean()):+.3f} nats")],
         "harm in nats",
         scale=Scale(kind="diverging", low=-reach, high=reach),
-        hint="point at a token to read what its prediction costs more",
+        hint="point at a token to read what its prediction costs more; click it to see what is predicted there",
+        pick="token",
+        token=position,
     )

@@ -46,9 +46,19 @@ class _Kept:
 
 
 @st.cache_resource(show_spinner=False)
-def _kept() -> _Kept:
+def _every() -> dict[str, _Kept]:
     """One for the server: an answer is a number about a checkpoint, and says nothing of who asked."""
-    return _Kept()
+    return {"numbers": _Kept(), TEXT: _Kept(most=4), PAYLOAD: _Kept(most=12)}
+
+
+def _kept(key: Key) -> _Kept:
+    """Patterns of a whole text are large, so of these only the last few are kept."""
+    every = _every()
+    return every.get(str(key[0]), every["numbers"])
+
+
+TEXT, PAYLOAD = "text", "payload"
+"""First parts of keys: of what holds every pattern of a text, and of what is sent to a view."""
 
 
 class Told:
@@ -88,12 +98,12 @@ def begin(slot: str, key: Key) -> None:
 
 def known(key: Key) -> Any:
     """What was measured already; None if it was not."""
-    return _kept().get(key)
+    return _kept(key).get(key)
 
 
 def keep(key: Key, value: Any) -> None:
     """Remember what was measured on the way to something else."""
-    _kept().put(key, value)
+    _kept(key).put(key, value)
 
 
 def done(slot: str, key: Key, work: Work, *, title: str) -> Any:
@@ -145,7 +155,7 @@ def _run(slot: str, key: Key, work: Work, title: str) -> Any:
         found = None
         st.session_state.setdefault(_FAILED, {})[slot] = key, error.with_traceback(None)  # not with every frame of it
     else:
-        _kept().put(key, found)
+        _kept(key).put(key, found)
     st.session_state[_BEGUN].pop(slot, None)
     place.empty()
     return found

@@ -1,0 +1,236 @@
+"""What more can be asked of an ablation, one question at a time, each measured when it is asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from analyses import ablation_tables as tables
+from analyses.views.ablating import dose_figure, whisker_figure
+from apps.dashboard import components, panels, snippets
+from apps.dashboard.ablation import jobs, measuring
+from apps.dashboard.ablation.measuring import FURTHER, Question
+from apps.dashboard.ablation.results import about
+from apps.dashboard.panels import Panel
+from interp.interactions import Interactions
+from interp.stats import Interval
+from interp.token_harms import TokenHarms
+from interp.wording import fine
+
+TITLES = {name: title for name, (title, _) in FURTHER.items()}
+NOTES = {
+    "interventions": "zero, mean and resample on the same sequences, and the mean with later patterns held",
+    "pairs": "does A with B cost more than A plus B? every place alone, every two, and all together",
+    "dose": "from intact to wholly replaced in four steps, on the same sequences",
+    "tokens": "the harm of every target, by position, by kind of token, and the targets that lose most",
+    "heads": "how much of each later head's attention moves, on the measured sequences",
+}
+
+
+def draw(question: Question) -> None:
+    """One of the further questions: what was found, or a button that measures it."""
+    what = st.segmented_control(
+        "Ask more", list(FURTHER), format_func=TITLES.__getitem__, key="further", default="interventions",
+        required=True, persist_state="session", label_visibility="collapsed",
+    )  # fmt: skip
+    if what == "pairs" and len(question.places) < 2:
+        components.caption("A pair takes two places: add another.")
+        return
+    if what == "pairs" and len(question.places) > MANY:
+        components.caption(f"{len(question.places)} places have too many pairs; choose at most {MANY}.")
+        return
+    key, work = measuring.further(question, str(what))
+    found = jobs.offered(f"Measure: {TITLES[str(what)].lower()}", str(what), key, work, note=NOTES[str(what)])
+    if found is not None:
+        SHOWN[str(what)](question, found)
+
+
+MANY = 10
+"""Places of which every two are ablated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Drawn:
+    """A table of one of the questions."""
+
+    key: str
+    title: str
+    rows: Callable[[], pd.DataFrame]
+    n: int
+    lines: Sequence[str]
+    imports: Sequence[str]
+
+    def panel(self, question: Question) -> Panel:
+        """With where it comes from, and the Python that makes it again."""
+        python = snippets.opened(question.run, question.step, *self.lines, imports=self.imports)
+        return Panel(
+            key=self.key, title=self.title, rows=self.rows, about=about(question, self.n), python=python
+        )  # fmt: skip
+
+
+_TABLES = "from analyses.ablation_tables import "
+
+
+def _bench_lines(question: Question) -> list[str]:
+    asked = question.asked
+    frozen = f", frozen={asked.frozen.value!r}"
+    return [
+        f"ablation = ablation_of({question.spelled!r}, lab.config, {asked.fill!r}{frozen})",
+        f"bench, _ = benches_for(lab, ablation, metric={asked.metric!r}, n_sequences={asked.n}, seed={asked.seed})",
+    ]
+
+
+_BENCH = ["from interp.ablation import ablation_of", "from interp.effects import benches_for"]
+
+
+def _interventions(question: Question, found: Any) -> None:
+    asked = question.asked
+    call = f"side_by_side(lab, {question.spelled!r}, metric={asked.metric!r}, n_sequences={asked.n}, seed={asked.seed})"
+    drawn = _Drawn(
+        key="side_by_side", title="By what is put there", rows=lambda: tables.side_by_side_rows(found),
+        n=found.effects[0].harm.n, lines=[f"found = {call}", "rows = side_by_side_rows(found)"],
+        imports=["from interp.side_by_side import side_by_side", f"{_TABLES}side_by_side_rows"],
+    )  # fmt: skip
+    rows, unit = tables.side_by_side_rows(found), found.effects[0].unit
+    figure = whisker_figure(rows, "put there", "harm", f"harm on {asked.metric} ({unit})", tooltip=["p", "n"])
+    panels.chart(drawn.panel(question), figure, alt="The harm under each intervention")
+    components.caption(
+        found.checkpoint, f"n = {drawn.n} sequences, the same for all", f"seed {found.seed}", "95% intervals",
+        *found.notes,
+    )  # fmt: skip
+
+
+def _pairs(question: Question, found: Interactions) -> None:
+    asked = question.asked
+    drawn = _Drawn(
+        key="pairs", title="Pairs", rows=lambda: tables.pair_rows(found), n=found.interaction.n,
+        lines=[
+            *_bench_lines(question), f"trial, row = bench.trial_of({asked.metric!r})",
+            f"found = interactions(bench, trial, {list(found.places)!r}, outcome=trial.outcomes[row], "
+            f"seed={asked.seed})",
+            "rows = pair_rows(found)",
+        ],
+        imports=[*_BENCH, "from interp.interactions import interactions", f"{_TABLES}pair_rows"],
+    )  # fmt: skip
+    rows = tables.pair_rows(found)
+    named = rows.assign(pair=[f"{one} with {other}" for one, other in zip(rows["first"], rows["second"], strict=True)])
+    figure = whisker_figure(
+        named, "pair", "interaction", "both together, less each alone", tooltip=["both", "first alone", "Holm p"]
+    )
+    components.sentences([_together(found)])
+    panels.chart(drawn.panel(question), figure, alt="What every two places cost beyond the sum of both")
+    components.caption(
+        "right of the rule: each stands in for the other", "left: one works through the other",
+        f"{question.run.name}@{question.step}", f"n = {drawn.n} sequences", f"seed {asked.seed}", "95% intervals",
+    )  # fmt: skip
+
+
+def _together(found: Interactions) -> str:
+    whole, times = found.together, found.super_additivity
+    said = f"All {len(found.places)} together: {_said(whole)}"
+    if not math.isfinite(times.low + times.high):
+        return f"{said}; the sum of the harms alone may be nothing, so no ratio is told (n = {whole.n})."
+    more = "more than" if times.low > 1 else "less than" if times.high < 1 else "not told apart from"
+    return f"{said}, {_said(times)} times the sum of the harms alone: {more} what adds up (n = {whole.n})."
+
+
+def _said(interval: Interval) -> str:
+    mean, low, high = fine(interval.mean, interval.low, interval.high)
+    return f"{mean} [{low}, {high}]"
+
+
+def _dose(question: Question, found: Any) -> None:
+    drawn = _Drawn(
+        key="dose", title="Dose", rows=lambda: tables.dose_rows(found), n=found.harm.n,
+        lines=[
+            *_bench_lines(question),
+            f"found = dose_response(bench, ablation, metric={question.asked.metric!r}, seed={question.asked.seed})",
+            "rows = dose_rows(found)",
+        ],
+        imports=[*_BENCH, "from interp.dose import dose_response", f"{_TABLES}dose_rows"],
+    )  # fmt: skip
+    figure = dose_figure(tables.dose_rows(found), found.unit)
+    panels.chart(drawn.panel(question), figure, alt="The harm as less and less stays")
+    components.caption(
+        "dashed: straight proportion", f"clean {found.meaning}: {fine(found.clean)[0]} {found.unit}",
+        f"{question.run.name}@{question.step}", f"n = {drawn.n} sequences", f"seed {found.seed}", "95% intervals",
+    )  # fmt: skip
+
+
+def _tokens(question: Question, found: TokenHarms) -> None:
+    asked = question.asked
+    measured = [
+        *_bench_lines(question),
+        f"found = token_harms(bench, ablation, metric={asked.metric!r}, tokenizer=lab.tokenizer, seed={asked.seed})",
+    ]
+    imports = [*_BENCH, "from interp.token_harms import token_harms"]
+    grouped = _Drawn(
+        key="token_groups", title="Where it hurts", rows=lambda: tables.token_group_rows(found), n=found.n_sequences,
+        lines=[*measured, "rows = token_group_rows(found)"], imports=[*imports, f"{_TABLES}token_group_rows"],
+    )  # fmt: skip
+    rows = tables.token_group_rows(found)
+    left, right = st.columns(2, gap="large")
+    with left:
+        figure = whisker_figure(
+            rows.assign(low=[max(each, -1e6) for each in rows["low"]], high=[min(each, 1e6) for each in rows["high"]]),
+            "group", "harm", f"harm of such a target ({found.unit})", tooltip=["by", "share", "targets"], width=360,
+        )  # fmt: skip
+        panels.chart(grouped.panel(question), figure, alt="The harm by position, kind and history")
+        top = "" if found.top_share is None else f"a tenth of the targets bears {found.top_share:.0%} of all rises"
+        components.caption(f"positions: {found.positions}", top or None)
+    with right:
+        if found.worst:
+            worst = _Drawn(
+                key="hurt_tokens", title="Targets that lose most", rows=lambda: tables.hurt_rows(found),
+                n=found.n_sequences, lines=[*measured, "rows = hurt_rows(found)"],
+                imports=[*imports, f"{_TABLES}hurt_rows"],
+            )  # fmt: skip
+            panels.table(worst.panel(question), alt="The targets that lose most", height="content")
+            components.caption("the largest are large by selection: where to look, and no claim")
+        else:
+            components.caption("No target loses anything.")
+    components.caption(
+        f"{question.run.name}@{question.step}", f"n = {found.n_sequences} sequences, {found.n_targets:,} targets",
+        f"seed {asked.seed}", "95% intervals over sequences", f"the whole: {fine(found.harm)[0]} {found.unit}",
+    )  # fmt: skip
+
+
+def _heads(question: Question, found: Any) -> None:
+    if not found.heads:
+        components.caption("Nothing attends after the last layer: there are no later heads.")
+        return
+    drawn = _Drawn(
+        key="head_moves", title="Later heads whose attention moves", rows=lambda: tables.move_rows(found),
+        n=found.moved[0].n,
+        lines=[
+            *_bench_lines(question),
+            f"found = pattern_moves(bench, ablation, metric={question.asked.metric!r}, seed={question.asked.seed})",
+            "rows = move_rows(found)",
+        ],
+        imports=[*_BENCH, "from interp.pattern_changes import pattern_moves", f"{_TABLES}move_rows"],
+    )  # fmt: skip
+    rows = tables.move_rows(found).head(LISTED)
+    figure = whisker_figure(rows, "head", "moved", "share of its attention that lies elsewhere", tooltip=["rank", "n"])
+    panels.chart(drawn.panel(question), figure, alt="Share of each later head's attention that moves")
+    more = f"the first {LISTED} of {len(found.heads)} heads" if len(found.heads) > LISTED else None
+    components.caption(
+        more, f"{question.run.name}@{question.step}", f"n = {drawn.n} sequences: {found.kind}",
+        f"seed {question.asked.seed}", "95% intervals", "total variation distance, mean over queries",
+    )  # fmt: skip
+
+
+LISTED = 24
+"""Heads that are drawn; all are in the table that the panel exports."""
+
+SHOWN: dict[str, Callable[[Question, Any], None]] = {
+    "interventions": _interventions,
+    "pairs": _pairs,
+    "dose": _dose,
+    "tokens": _tokens,
+    "heads": _heads,
+}

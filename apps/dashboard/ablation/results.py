@@ -1,0 +1,201 @@
+"""What came of a hypothesis: the verdict, the effect with its interval, and what it is held against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import streamlit as st
+
+from analyses.ablation_tables import control_rows
+from analyses.claims.bounds import Standing
+from analyses.claims.statement import Statement
+from analyses.claims.verdicts import Verdict
+from analyses.claims.wording import sentence
+from analyses.views.ablating import control_figure
+from analyses.views.effect import effect_figure, effect_table
+from apps.dashboard import components, panels, snippets
+from apps.dashboard.ablation.asking import CONTROLS
+from apps.dashboard.ablation.measuring import Question, Tested
+from apps.dashboard.findings import pins
+from apps.dashboard.panels import Panel
+from interp.effects import AblationEffect
+from interp.stats import smallest_sign_flip_p
+from interp.wording import effect_sentences, fine, p_phrase
+
+LOOK = {
+    Standing.SUPPORTED: ("green", ":material/check_circle:"),
+    Standing.REFUTED: ("red", ":material/cancel:"),
+    Standing.UNDECIDED: ("gray", ":material/help:"),
+}
+
+_FIRST = "_first_bounds"
+"""The hypothesis under which each effect was measured first in this session."""
+
+
+def show(question: Question, stated: Statement | None, tested: Tested | None, effect: AblationEffect) -> None:
+    """Everything that was measured, the verdict first."""
+    verdict = None if tested is None else tested.told_as(stated)
+    late = _stated_late(question, stated)
+    _verdict(question, stated, verdict, late)
+    _headline(effect)
+    left, right = st.columns(2, gap="large")
+    with left:
+        _outcomes(question, stated, verdict, effect, late)
+    with right:
+        _control(question, effect)
+    with st.expander("In words, with every number", key="in_words"):
+        components.sentences(effect_sentences(effect))
+    components.caption(
+        effect.checkpoint, f"n = {effect.harm.n} sequences", *effect.kinds, f"seed {effect.seed}",
+        f"{effect.harm.level:.0%} {effect.harm.method} intervals, by sequence", *effect.sources,
+    )  # fmt: skip
+
+
+def note_first(question: Question, stated: Statement | None) -> None:
+    """Remember which bound was stated before these numbers were seen."""
+    known = st.session_state.setdefault(_FIRST, {})
+    known.setdefault(question.key("first"), "" if stated is None else f"{stated.effect} against {stated.control}")
+
+
+def _stated_late(question: Question, stated: Statement | None) -> str:
+    """What has to be said of a bound that was stated, or changed, after the numbers were seen; empty if it was not."""
+    first = st.session_state.get(_FIRST, {}).get(question.key("first"))
+    if stated is None or first is None or first == f"{stated.effect} against {stated.control}":
+        return ""
+    before = f"as `{first}`" if first else "without a bound"
+    return f"stated after these numbers had been seen: they were first measured {before}"
+
+
+def _verdict(question: Question, stated: Statement | None, verdict: Verdict | None, late: str) -> None:
+    if stated is None:
+        components.caption("No bound was stated, so nothing is decided: this is an exploration, and no test.")
+        return
+    says = stated.says or f"With {question.spelled} ablated, {stated.effect}."
+    if verdict is None:
+        components.caption(f"`{stated.effect}` has not been tested as it stands now: press Run.".replace("`", ""))
+        return
+    colour, icon = LOOK[verdict.standing]
+    with st.container(border=True, key="verdict", gap="xsmall"):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.badge(str(verdict.standing), color=colour, icon=icon)  # type: ignore[arg-type]
+            st.markdown(f"**{components.literal(says)}**")
+        components.caption(f"claimed: {stated.effect}", f"held against: {CONTROLS[stated.control]}", late or None)
+        st.text(sentence(verdict))
+
+
+def _headline(effect: AblationEffect) -> None:
+    """The four numbers: the effect, matched sets, step 0, and where nothing can be copied."""
+    asked, control = effect.effect, effect.control
+    start = effect.at_start(effect.metric)
+    with st.grid(4, min_column_width=190, gap="small") as cells:
+        with cells.cell():
+            p = p_phrase(asked.p, smallest_sign_flip_p(asked.harm.n), ".2g")
+            p = "" if effect.metric.endswith("_kl") else f", {p}"
+            _number(f"Harm on {effect.metric}", _amount(asked.harm, asked.unit), f"n = {asked.harm.n}{p}", "effect")
+        with cells.cell():
+            if control.p is None or control.median is None or control.smallest_p is None:
+                _number("Matched random sets", "none", control.note, "control")
+            else:
+                found = f"{fine(control.median)[0]} {asked.unit}"
+                _number(
+                    "Matched random sets, median", found,
+                    f"{p_phrase(control.p, control.smallest_p)} of {len(control.harm)} sets, n = {control.n}",
+                    "control",
+                )  # fmt: skip
+        with cells.cell():
+            if start is None:
+                _number("The same at step 0", "none", "no step 0 beside this checkpoint", "step0")
+            else:
+                _number("The same at step 0", _amount(start.harm, start.unit), f"n = {start.harm.n}", "step0")
+        with cells.cell():
+            beside = next((each for each in ("new_token_loss", "text_loss") if effect.has(each)), None)
+            if beside is None or beside == effect.metric:
+                _number("On text", "none", " ".join(effect.notes) or "it is what was measured", "text")
+            else:
+                found = effect.on(beside)
+                _number(f"On text: {beside}", _amount(found.harm, found.unit), f"n = {found.harm.n}", "text")
+
+
+def _number(label: str, number: str, rests: str, key: str) -> None:
+    with st.container(key=f"headline-{key}", gap="xxsmall"):
+        st.caption(components.literal(label))
+        st.markdown(f"**{components.literal(number)}**")
+        st.caption(components.literal(rests))
+
+
+def _amount(interval: Any, unit: str) -> str:
+    mean, low, high = fine(interval.mean, interval.low, interval.high)
+    return f"{mean} [{low}, {high}] {unit}" if math.isfinite(interval.low) else f"{mean} {unit}"
+
+
+def snippet(question: Question, *lines: str, imports: Sequence[str] = ()) -> str:
+    """Python that measures the effect again, and then does `lines`."""
+    asked = "".join(f", {name}={value!r}" for name, value in question.asked.measured_as.items())
+    return snippets.opened(
+        question.run, question.step, f"effect = ablate(lab, {question.spelled!r}{asked})", *lines,
+        imports=["from interp.effects import ablate", *imports],
+    )  # fmt: skip
+
+
+def about(question: Question, n: int, **more: Any) -> dict[str, Any]:
+    """What numbers of an ablation rest on."""
+    how = {"ablation": question.spelled, **question.asked.measured_as, **more}
+    return panels.about_live(question.run, question.step, n=n, unit="sequences", **how)
+
+
+def _outcomes(
+    question: Question, stated: Statement | None, verdict: Verdict | None, effect: AblationEffect, late: str
+) -> None:
+    st.subheader("Every outcome")
+    claimed: dict[str, Any] = {} if stated is None else {
+        "hypothesis": stated.says, "claimed": stated.effect, "held_against": str(stated.control),
+        "verdict": None if verdict is None else str(verdict.standing), "stated": late or "before it was measured",
+    }  # fmt: skip
+    panel = Panel(
+        key="effect",
+        title=f"Harm of ablating {question.spelled}",
+        rows=lambda: effect_table(effect),
+        about=about(question, effect.harm.n, **{k: v for k, v in claimed.items() if v is not None}),
+        python=snippet(
+            question, "rows = effect_table(effect)", imports=["from analyses.views.effect import effect_table"]
+        ),
+    )
+    figure = effect_figure(effect)
+    panels.chart(panel, figure, alt=f"Harm of ablating {question.spelled} on every outcome", width="stretch")
+    components.caption("dots: harm with its interval", "grey ticks: matched sets", "right of the rule: worse")
+    with st.expander("As a table", key="effect_numbers", on_change="rerun") as box:
+        if box.open:
+            components.table(effect_table(effect), alt="The effect on every outcome")
+    said = [] if verdict is None else [sentence(verdict)]
+    said += [f"({late})"] if late and verdict is not None else []
+    words = (stated.says if stated is not None else "") or f"{question.spelled} ablated"
+    pins.offer(title=words, sentences=[*said, *effect_sentences(effect)], panel=panel, figure=figure)
+    with st.container(horizontal=True):
+        st.button("Pin to findings", key="pin_effect", icon=":material/push_pin:", on_click=pins.pin_offered)
+
+
+def _control(question: Question, effect: AblationEffect) -> None:
+    st.subheader("Against matched random sets")
+    control = effect.control
+    if control.p is None or control.smallest_p is None:
+        components.caption(control.note[:1].upper() + control.note[1:] + ".")
+        return
+    panel = Panel(
+        key="matched",
+        title="Matched random sets",
+        rows=partial(control_rows, effect),
+        about=about(question, control.n or effect.harm.n, n_sets=len(control.harm), p=control.p),
+        python=snippet(
+            question, "rows = control_rows(effect)", imports=["from analyses.ablation_tables import control_rows"]
+        ),
+    )
+    panels.chart(
+        panel, control_figure(effect), alt="Where the ablated set lies among matched random sets", width="stretch"
+    )
+    p = p_phrase(control.p, control.smallest_p)
+    more = f"{'gain' if control.gains else 'cost'} at least as much, this one counted"
+    few = "" if control.is_beaten is not None else f"; {len(control.harm)} sets are too few to decide at 0.05"
+    components.caption(f"diamond: {question.spelled}", control.note, f"{p}: the share of sets that {more}{few}")
