@@ -252,10 +252,10 @@ def probe_rows(result: Any, place: Head) -> pd.DataFrame:
 
     layer, label = place[0], head(*place).label
     rows = table(result)
-    near = rows[rows["site"].isin([label, f"z {layer}", f"L{layer}.attn", f"attn_out {layer}"])]
-    return near[["task", "site", "accuracy", "low", "high", "token table", "untrained", "n test"]].reset_index(
-        drop=True
-    )
+    sites = [label, f"z {layer}", f"L{layer}.attn", f"attn_out {layer}"]
+    columns = ["task", "site", "accuracy", "low", "high", "token table", "untrained", "n test"]
+    near = rows.loc[rows["site"].isin(sites)]
+    return pd.DataFrame(near, columns=columns).reset_index(drop=True)
 
 
 # --- over training ---------------------------------------------------------------------------------------------------
@@ -263,7 +263,8 @@ def probe_rows(result: Any, place: Head) -> pd.DataFrame:
 
 def rows_over_steps(results: Mapping[int, Any], name: str, on: str, place: Head) -> pd.DataFrame:
     """One score of one head at every step that has a result of attention-patterns: mean, interval, chance."""
-    from analyses.head_scores import HeadScores, scores
+    from analyses.head_score_sources import scores
+    from analyses.head_scores import HeadScores
 
     rows = []
     for step, result in sorted(results.items()):

@@ -29,6 +29,8 @@ from model.lab import imported_from
 from model.settings import from_plain
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from analyses.attention_verdicts import Verdict
     from analyses.memory_index import MemoryIndex
     from analyses.memory_search import Query
@@ -188,12 +190,12 @@ def _result(folder: str, stamp: int) -> SavedResult | CutawayError:
 
 def findings(saved: SavedResult) -> tuple[Finding, ...]:
     """The result in sentences; remembered, since some studies weigh every head for them."""
-    return _findings(saved, *_identity(saved))
+    return _findings(saved, *identity(saved))
 
 
 def verdicts(saved: SavedResult) -> tuple[Verdict, ...]:
     """What is to be said of every head, by a result of attention-patterns."""
-    return _verdicts(saved, *_identity(saved))
+    return _verdicts(saved, *identity(saved))
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -210,9 +212,16 @@ def _verdicts(_saved: SavedResult, folder: str, stamp: int) -> tuple[Verdict, ..
     return weighed(_saved.result)
 
 
+def head_probes(saved: SavedResult, head: tuple[int, int]) -> pd.DataFrame:
+    """What a result of probes reads off a head, and off the heads of its layer."""
+    from analyses.head_tables import probe_rows
+
+    return probe_rows(saved.result, head)
+
+
 def memory_index(saved: SavedResult) -> MemoryIndex:
     """A result of ffn-memories laid out for searching it."""
-    return _memory_index(*_identity(saved))
+    return _memory_index(*identity(saved))
 
 
 @st.cache_resource(max_entries=4, show_spinner="Laying out the memories for search")
@@ -236,7 +245,7 @@ class MemoriesFound:
 
 def memories_found(saved: SavedResult, query: Query, limit: int) -> MemoriesFound:
     """The first `limit` memories that meet the query."""
-    return _memories_found(saved, query, limit, *_identity(saved))
+    return _memories_found(saved, query, limit, *identity(saved))
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -249,7 +258,8 @@ def _memories_found(_saved: SavedResult, query: Query, limit: int, folder: str, 
     return MemoriesFound(rows=tuple(found_rows(index, found, limit)), n=len(found), notes=found.notes)
 
 
-def _identity(saved: SavedResult) -> tuple[str, int]:
+def identity(saved: SavedResult) -> tuple[str, int]:
+    """What names a result and changes when its files do: what a cache of anything derived from it is keyed by."""
     return str(saved.path), _stamp(saved.path / RECORD) + _stamp(saved.path / TENSORS)
 
 

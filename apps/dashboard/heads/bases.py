@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import streamlit as st
 import torch
@@ -10,7 +10,8 @@ from torch import Tensor
 
 from analyses.views import Scale
 from analyses.views.payload import fitted
-from apps.dashboard import components
+from apps.dashboard import components, keys
+from apps.dashboard.heads.asked import Choice, begin, end
 from interp.live import Basis
 from model.config import GPTConfig
 from model.errors import NotAdditiveError
@@ -27,17 +28,28 @@ EXPLAINED = {
     "with the norms' scales held",
 }
 
+CHOICE = Choice(name="basis", key="basis", options=list(Basis), usual=Basis.RAW)
 
-def choose(model: GPTConfig | None, *, key: str) -> Basis | None:
+
+def choose(model: GPTConfig | None) -> Basis | None:
     """Let a basis be chosen; where it is not defined for this model that is said, and None is returned."""
-    basis = st.segmented_control(
-        "Attention", list(Basis), default=Basis.RAW, format_func=TITLES.__getitem__, key=key, required=True,
-        persist_state="session", label_visibility="collapsed",
-    )  # fmt: skip
+    begin(CHOICE)
     reason = undefined(model)
+    defined = [basis for basis in Basis if reason is None or basis is not Basis.SIGNED]
+    keys.bind("v", "raw, value-weighted, signed", _cycle, defined)
+    st.segmented_control(
+        "Attention", list(Basis), format_func=TITLES.__getitem__, key=CHOICE.key, required=True,
+        label_visibility="collapsed", help="V goes through them",
+    )  # fmt: skip
+    basis = Basis(end(CHOICE))
     if reason is not None:
         components.caption(f"{TITLES[Basis.SIGNED]}: not defined here. {reason}")
-    return None if basis is Basis.SIGNED and reason is not None else Basis(basis)
+    return None if basis is Basis.SIGNED and reason is not None else basis
+
+
+def _cycle(defined: Sequence[Basis]) -> None:
+    now = Basis(st.session_state.get(CHOICE.key) or Basis.RAW)
+    st.session_state[CHOICE.key] = defined[(defined.index(now) + 1) % len(defined)] if now in defined else Basis.RAW
 
 
 def undefined(model: GPTConfig | None) -> str | None:

@@ -1,97 +1,203 @@
-"""The head grids of attention-patterns: one kind of score, on one kind of sequence, beside step 0."""
+"""The head grids: any score of every head, on random tokens and on text side by side, beside step 0."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-import pandas as pd
+import streamlit as st
 
-from analyses import attention_patterns
-from analyses.attention_patterns import Result
-from analyses.attention_readings import Kind, Reading
-from analyses.attention_result import reading_for
-from analyses.attention_words import WORDS
-from analyses.views import Scale, head_grid_payload
+from analyses.attention_kinds import Kind
+from analyses.head_score_sources import scores, where_decided
+from analyses.head_scores import (
+    HARM,
+    IMPORTANCE,
+    MEANINGS,
+    RANDOM,
+    REPAIRED,
+    SIGNED,
+    TEXT,
+    Absent,
+    HeadScores,
+    score_rows,
+    score_title,
+)
+from analyses.results import SavedResult
+from analyses.views import Scale, View, head_grid_payload
 from analyses.views.payload import Payload
-from apps.dashboard.state import head_name
+from apps.dashboard import components, data, panels
+from apps.dashboard.data import Run
+from apps.dashboard.heads import sources
+from apps.dashboard.heads.asked import Choice, begin, end
+from apps.dashboard.panels import Panel
 
-MEANINGS = {
-    Kind.INDUCTION: "share of attention on the token after an earlier copy",
-    Kind.LATER: "share of attention on the token two after the earlier copy",
-    Kind.MATCH: "share of attention on the token after the earlier copy, wherever it is now",
-    Kind.PREFIX_MATCHING: "share of attention on the tokens after all earlier copies",
-    Kind.DUPLICATE: "share of attention on an earlier copy of the token",
-    Kind.PREVIOUS: "share of attention on the token before",
-    Kind.CURRENT: "share of attention on the token itself",
-    Kind.FIRST: "share of attention on position 0",
-    Kind.POSITIONAL: "share of attention at the head's best fixed distance",
-    Kind.LOCAL: "share of attention on the last 8 keys, position 0 aside",
-    Kind.FAR: "share of attention beyond the last 8 keys, position 0 aside",
-    Kind.ENTROPY: "entropy of attention, 1 is even",
-    Kind.DISTANCE: "mean distance attended to, in tokens",
-    Kind.COPYING: "copying: 1 raises only what it attends to, -1 only other tokens",
-}
-"""What each kind of score is, in the order in which they are offered: by match, by place, by spread, by what is
-written."""
+KIND = Choice(name="kind", key="kind", options=list(MEANINGS), usual=Kind.INDUCTION.value)
+
+MANY_LAYERS = 14
+"""Layers beyond which a grid scrolls in its place."""
+
+HEIGHT = 560
+"""Pixels of a grid that scrolls."""
 
 
-def title(kind: Kind) -> str:
-    """What a kind is called on its button."""
-    return "position 0" if kind is Kind.FIRST else kind.value.replace("_", " ")
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The score that the page is about."""
+
+    name: str
+    on: str
+    """Where it is measured, beside text: RANDOM, or the title of a reading."""
+    measured: HeadScores | Absent
+    """On random tokens, or where it was asked for."""
+    text: HeadScores | Absent
+
+    @property
+    def ranking(self) -> HeadScores | None:
+        """What heads are put in order by: random tokens first, then text."""
+        return next((each for each in (self.measured, self.text) if isinstance(each, HeadScores)), None)
 
 
-def where_decided(result: Result, kind: Kind) -> Reading:
-    """The reading to show a kind on: where heads are found by it, else the first that has it, else the headline."""
-    decides = reading_for(result, kind)
-    return decides if kind in decides else next((each for each in result.readings if kind in each), result.headline)
+def ask(results: Mapping[str, SavedResult]) -> Asked:
+    """Let a score be chosen, and on which random tokens."""
+    opened = {study: saved.result for study, saved in results.items()}
+    begin(KIND)
+    st.pills(
+        "Score", list(MEANINGS), format_func=score_title, key=KIND.key, required=True, label_visibility="collapsed",
+        on_change=_follow, args=(opened.get("attention-patterns"),),
+    )  # fmt: skip
+    name = end(KIND)
+    on = _pick_reading(opened.get("attention-patterns"), name)
+    return Asked(name=name, on=on, measured=scores(opened, name, on), text=scores(opened, name, TEXT))
 
 
-def why_not(result: Result, reading: Reading, kind: Kind) -> str:
-    """Why a reading lacks a kind, and which have it."""
-    if kind in reading.left_out:
-        return f"{title(kind)}: {reading.left_out[kind]}"
-    having = [each.title for each in result.readings if kind in each]
-    if having:
-        return f"{title(kind)} is not measured on {reading.title}, only on: {'; '.join(having)}."
-    known = next((each.left_out[kind] for each in result.readings if kind in each.left_out), None)
-    return f"{title(kind)}: {known or 'fewer than two sequences of any kind hold what it looks for.'}"
+def readings_of(result: Any) -> list[str]:
+    """Titles of the sequences on which kinds of attention were scored."""
+    return [] if result is None else [each.title for each in result.readings]
 
 
-def grid(result: Result, reading: Reading, kind: Kind, *, chosen: str | None, ablated: Sequence[str]) -> Payload:
-    """One score of every head on one reading; heads that count as found are underlined on the reading that decides."""
-    measure, first = reading[kind], result.first(reading)
-    decides = kind in WORDS and reading is reading_for(result, kind)
+def _follow(result: Any) -> None:
+    """A kind that the reading at hand lacks is shown where it is decided."""
+    name, titles = st.session_state[KIND.key], readings_of(result)
+    if name not in set(Kind) or result is None:
+        return
+    reading = {each.title: each for each in result.readings}.get(str(st.session_state.get("reading")))
+    if reading is None or Kind(name) not in reading or st.session_state["reading"] not in titles:
+        st.session_state["reading"] = where_decided(result, name).title
+
+
+def _pick_reading(result: Any, name: str) -> str:
+    """On which random tokens a kind of attention is shown; other scores have their own."""
+    titles = readings_of(result)
+    if name not in set(Kind) or not titles:
+        return RANDOM
+    choice = Choice(name="on", key="reading", options=titles, usual=where_decided(result, name).title)
+    begin(choice)
+    left, right = st.columns(2, gap="large")
+    left.selectbox("Measured on", titles, key=choice.key, label_visibility="collapsed")
+    if result.text is not None:
+        right.subheader(result.text.title)
+    return end(choice)
+
+
+def grids(asked: Asked, results: Mapping[str, SavedResult], head: tuple[int, int], ablated: Sequence[str]) -> None:
+    """The score on random tokens and on text, side by side, on one scale."""
+    every = [each for each in (asked.measured, asked.text) if isinstance(each, HeadScores)]
+    scale = scale_of(asked.name, every)
+    if not every:
+        _absent(asked.measured, results)
+        return
+    sides = (("grid", asked.measured, asked.on), ("grid_text", asked.text, TEXT))
+    for column, (key, measured, on) in zip(st.columns(2, gap="large"), sides, strict=True):
+        with column:
+            if isinstance(measured, Absent):
+                _absent(measured, results)
+            else:
+                if asked.name not in set(Kind):
+                    st.subheader(measured.on)
+                panel = panel_of(key, asked.name, on, measured, results)
+                framed(panel, payload(measured, scale, chosen=label(head), ablated=ablated), len(measured.mean))
+                small = None if measured.step_0 is None else "small: step 0"
+                components.caption(*measured.facts, small)
+
+
+def payload(
+    measured: HeadScores, scale: Scale | None, *, chosen: str, ablated: Sequence[str], titled: str = ""
+) -> Payload:
+    """The grid of one score."""
+    bounds = (measured.low, measured.high)
+    offsets = measured.offsets
     return head_grid_payload(
-        measure.intervals.mean,
-        f"{MEANINGS[kind]} (chance {measure.chance:.2f})",
-        scale=_scale(kind),
-        interval=(measure.intervals.low, measure.intervals.high),
-        before=None if first is None or kind not in first else first[kind].intervals.mean,
-        sure=attention_patterns.found(result, kind) if decides else None,
+        measured.mean,
+        f"{titled}: {measured.label}" if titled else measured.label,
+        scale=scale,
+        interval=None if bounds[0] is None or bounds[1] is None else (bounds[0], bounds[1]),
+        before=measured.step_0,
+        sure=measured.found,
         chosen=chosen,
         ablated=ablated,
-        marks=None if measure.offsets is None else [[f"{n} back" for n in row] for row in measure.offsets.tolist()],
+        marks=None if offsets is None else [[f"{n} back" for n in row] for row in offsets.tolist()],
     )
 
 
-def ranking(result: Result, reading: Reading, kind: Kind) -> pd.DataFrame:
-    """The heads by their score on one reading, best first, with interval, chance and step 0."""
-    measure, first = reading[kind], result.first(reading)
-    before = None if first is None or kind not in first else first[kind].intervals.mean
-    rows = []
-    for place in result.heads:
-        cell = measure.intervals[place]
-        row = {"rank": int(measure.ranks[place]), "head": head_name(*place)}
-        row |= {} if measure.offsets is None else {"tokens back": int(measure.offsets[place])}
-        row |= {"mean": cell.mean, "low": cell.low, "high": cell.high, "chance": measure.chance}
-        row |= {} if measure.permuted is None else {"if spread evenly": float(measure.permuted[place])}
-        row |= {} if before is None else {"step 0": float(before[place])}
-        rows.append(row)
-    return pd.DataFrame(rows).sort_values(by="rank")
+def panel_of(key: str, name: str, on: str, measured: HeadScores, results: Mapping[str, SavedResult]) -> Panel:
+    """What a grid, or a ranking, of one score shows."""
+    study = sources.study_of(name, results)
+    saved = results[study]
+    return Panel(
+        key=key,
+        title=f"{score_title(name)} of every head, {measured.on}",
+        rows=lambda: score_rows(measured),
+        about=panels.about_saved(saved, n=measured.n, unit=measured.unit, score=name, on=measured.on),
+        python=snippet(saved, name, on),
+    )
 
 
-def _scale(kind: Kind) -> Scale | None:
-    """Shares share one scale; copying runs from -1 to 1; a distance has that of its largest."""
-    if kind is Kind.DISTANCE:
-        return None
-    return Scale(kind="diverging", low=-1.0, high=1.0) if kind is Kind.COPYING else Scale(high=1.0)
+def snippet(saved: SavedResult, name: str, on: str, last: str = "rows = score_rows(measured)") -> str:
+    """Python that gives one score of a saved result."""
+    return sources.one(
+        saved, f"measured = scores({{{saved.study!r}: result}}, {name!r}, {on!r})", last,
+        imports=IMPORTS,
+    )  # fmt: skip
+
+
+def scale_of(name: str, every: Sequence[HeadScores]) -> Scale | None:
+    """One scale for all grids of a score: shares from 0 to 1, what is signed symmetric about 0."""
+    if name in (Kind.COPYING.value, "ov-copying", REPAIRED):
+        return Scale(kind="diverging", low=-1.0, high=1.0)
+    if name in (Kind.DISTANCE.value, "written", HARM, IMPORTANCE):
+        largest = max((float(each.mean.nan_to_num().abs().max()) for each in every), default=1.0) or 1.0
+        return Scale(kind="diverging", low=-largest, high=largest) if name in SIGNED else Scale(high=largest)
+    return Scale(high=1.0)
+
+
+IMPORTS = [
+    "from analyses.head_score_sources import scores",
+    "from analyses.head_scores import difference, score_rows, two_scores",
+]
+
+
+def label(head: tuple[int, int]) -> str:
+    """As in L1H3."""
+    return f"L{head[0]}H{head[1]}"
+
+
+def framed(panel: Panel, grid: Payload, n_layers: int) -> None:
+    """A grid; of a deep model one that scrolls in its place."""
+    if n_layers > MANY_LAYERS:
+        with st.container(height=HEIGHT, border=False, key=f"scroll-{panel.key}"):
+            panels.show(View.HEAD_GRID, grid, panel)
+    else:
+        panels.show(View.HEAD_GRID, grid, panel)
+
+
+def _absent(absent: HeadScores | Absent, results: Mapping[str, SavedResult]) -> None:
+    """Say why a score is not there, and what makes it where something does."""
+    if isinstance(absent, HeadScores):
+        return
+    known = next(iter(results.values()), None)
+    if absent.study is None or known is None:
+        components.caption(absent.why)
+        return
+    run: Run = next(run for run in data.runs() if run.path == known.path.parents[2])
+    components.missing(absent.why, f"cutaway run {absent.study} {data.spelled(run, known.provenance.step)}")

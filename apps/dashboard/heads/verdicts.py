@@ -1,17 +1,19 @@
-"""Every head by how well its name is supported, and the evidence on one of them."""
+"""The verdict on one head: what it is called, what speaks for that, and what it rests on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
-import pandas as pd
+import streamlit as st
 
-from analyses.attention_evidence import Bearing, Evidence, Source
-from analyses.attention_harms import COPY, TEXT
+from analyses.attention_evidence import Bearing
 from analyses.attention_patterns import Result
 from analyses.attention_verdicts import Standing, Verdict
-from analyses.attention_words import WORDS
+from analyses.head_tables import evidence_rows
+from analyses.results import SavedResult
+from apps.dashboard import components, panels
+from apps.dashboard.heads import sources
+from apps.dashboard.panels import Panel
 
 COLOURS: dict[Standing, Literal["green", "orange", "blue", "gray"]] = {
     Standing.SUPPORTED: "green",
@@ -32,64 +34,38 @@ MEANINGS = {
     Standing.NONE: "passes no rule by which heads were looked for",
 }
 
-SIGNS = {Bearing.FOR: "+ for", Bearing.AGAINST: "− against", Bearing.OPEN: "· open", Bearing.ABSENT: "? absent"}
+
+def card(verdict: Verdict) -> None:
+    """The standing of a head, what it means, and what decides it, a sentence for each source."""
+    standing = verdict.standing
+    with st.container(key="verdict", gap="xsmall"):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.subheader(verdict.label, width="content")
+            st.badge(standing.value, color=COLOURS[standing])
+        components.caption(MEANINGS[standing])
+        for line in verdict.lines:
+            st.text(line.removeprefix(f"{verdict.label}: "))
 
 
-def listed(every: Sequence[Verdict]) -> pd.DataFrame:
-    """One row for each head, the best supported first, and among equals the strongest by its score."""
-    return pd.DataFrame([_row(verdict) for verdict in sorted(every, key=_place)])
-
-
-def _place(verdict: Verdict) -> tuple[int, float]:
-    score = verdict.item(Source.ATTENTION)
-    return list(Standing).index(verdict.standing), -(score.value or 0.0) if score else 0.0
-
-
-def _row(verdict: Verdict) -> dict[str, object]:
-    score, copying = verdict.item(Source.ATTENTION), verdict.item(Source.COPYING)
-    lost, lost_on_text = verdict.item(Source.ABLATION, COPY), verdict.item(Source.ABLATION, TEXT)
-    return {
-        "head": verdict.label,
-        "standing": [verdict.standing.value],
-        "attends like": kind_name(verdict),
-        "score": None if score is None else score.value,
-        "copies, z": None if copying is None else copying.z,
-        "copy harm": None if lost is None else lost.value,
-        "text harm": None if lost_on_text is None else lost_on_text.value,
-    }
-
-
-def kind_name(verdict: Verdict) -> str:
-    """What its attention is like, in a word or two."""
-    if verdict.possible:
-        return f"{WORDS[verdict.possible[0]].name.removesuffix(' head')}?"
-    return WORDS[verdict.kinds[0]].name.removesuffix(" head") if verdict.kinds else "–"
-
-
-def evidence(verdict: Verdict) -> pd.DataFrame:
-    """One row for each item that was measured: which way it bears on a name, value, interval, null, rank and step 0."""
-    rows = pd.DataFrame([_item(each) for each in verdict.evidence if each.bearing is not Bearing.ABSENT])
-    return rows if verdict.kinds else rows.drop(columns="bears", errors="ignore")
-
-
-def _item(item: Evidence) -> dict[str, object]:
-    return {
-        "bears": SIGNS[item.bearing] + ("" if item.bears else " *"),
-        "source": item.source.value,
-        "what": item.what.replace("_", " "),
-        "value": _rounded(item.value),
-        "interval": "" if item.low is None else f"[{item.low:.3f}, {item.high:.3f}]",
-        "chance": _rounded(item.null),
-        "z": _rounded(item.z),
-        "p": item.p,
-        "rank": "" if item.rank is None else f"{item.rank} of {item.n_heads}",
-        "step 0": _rounded(item.step_0),
-    }
-
-
-def _rounded(value: float | None) -> float | None:
-    """To the three decimals that are shown, so that none is a negative zero."""
-    return None if value is None else round(value, 3) + 0.0
+def evidence(saved: SavedResult, verdict: Verdict) -> None:
+    """Every item that bears on it, with what was not measured."""
+    place = (verdict.layer, verdict.head)
+    panel = Panel(
+        key="evidence",
+        title=f"Evidence on {verdict.label}",
+        rows=lambda: evidence_rows(verdict),
+        about=panels.about_saved(
+            saved, n=saved.result.headline.n_sequences, unit="sequences of random tokens", head=verdict.label
+        ),
+        python=sources.one(
+            saved, f"rows = evidence_rows(verdict_on(result, {place}))",
+            imports=["from analyses.head_tables import evidence_rows, verdict_on"],
+        ),
+    )  # fmt: skip
+    panels.table(panel, alt=f"Evidence on {verdict.label}", height="content")
+    for said in absent(verdict):
+        components.caption(f"? {said}.")
+    components.provenance(saved, *facts(saved.result, verdict))
 
 
 def absent(verdict: Verdict) -> list[str]:

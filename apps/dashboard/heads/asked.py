@@ -1,0 +1,53 @@
+"""What the Heads page keeps in the address beside the selection: which score, where, in which units, and which tab.
+
+Each is an input of the page with a choice that goes without saying: that one leaves the address short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from apps.dashboard import components
+from apps.dashboard.address import Part, choice_of, restore, write
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """One input of the page."""
+
+    name: str
+    """In the address."""
+    key: str
+    """Of the input."""
+    options: Sequence[str]
+    """What may be chosen, as the address spells it."""
+    usual: str
+    """What is chosen where the address says nothing."""
+
+    @property
+    def part(self) -> Part:
+        """Its part of the address, which is empty while the usual one is chosen."""
+        return Part(name=self.name, key=f"asked-{self.name}", read=choice_of(list(self.options), self.name))
+
+
+def begin(choice: Choice) -> str:
+    """Give the input what the address says, before it is drawn; what is chosen then."""
+    part = choice.part
+    before = st.session_state.get(part.key)
+    for notice in restore([part]):
+        st.warning(components.literal(notice), icon=":material/link_off:")
+    said = st.session_state[part.key]
+    if choice.key not in st.session_state or said != before or st.session_state[choice.key] not in choice.options:
+        st.session_state[choice.key] = said if said in choice.options else choice.usual
+    return str(st.session_state[choice.key])
+
+
+def end(choice: Choice) -> str:
+    """Put what is chosen into the address, after the input was drawn."""
+    chosen = str(st.session_state.get(choice.key) or choice.usual)
+    st.session_state[choice.part.key] = "" if chosen == choice.usual else chosen
+    write([choice.part])
+    return chosen

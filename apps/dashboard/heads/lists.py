@@ -1,0 +1,193 @@
+"""Heads in order: by their standing, by the score that is shown, or by two scores; J and K go through the order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from analyses.attention_verdicts import Verdict
+from analyses.head_score_sources import scores
+from analyses.head_scores import MEANINGS, RANDOM, TEXT, Absent, HeadScores, score_rows, score_title, two_scores
+from analyses.head_tables import listed
+from analyses.results import SavedResult
+from analyses.views.two_scores import two_scores_figure
+from apps.dashboard import components, keys, panels
+from apps.dashboard.data import Run
+from apps.dashboard.heads import sources, verdicts
+from apps.dashboard.heads.asked import Choice, begin, end
+from apps.dashboard.heads.scores import IMPORTS, Asked, snippet
+from apps.dashboard.panels import Panel
+from interp.places import every_head
+
+HEIGHT = 390
+
+ORDERS = {"standing": "By standing", "score": "By this score", "two": "Two scores"}
+"""The lists, and their tabs."""
+
+ORDER = Choice(name="order", key="order", options=list(ORDERS.values()), usual=ORDERS["standing"])
+
+TOPS = ("5", "10", "20", "50", "all")
+
+
+def draw(asked: Asked | None, every: Sequence[Verdict], results: Mapping[str, SavedResult]) -> list[str]:
+    """The lists, one of them open; the labels of the heads in its order."""
+    begin(ORDER)
+    by_standing, by_score, two = st.tabs(list(ORDERS.values()), key=ORDER.key, on_change="rerun")
+    end(ORDER)
+    order = [str(label) for label in listed(every)["head"]] if every else []
+    if by_standing.open:
+        with by_standing:
+            _by_standing(every, results)
+    if asked is not None and asked.ranking is not None and by_score.open:
+        with by_score:
+            order = _by_score(asked, asked.ranking, results)
+    elif by_score.open and asked is not None:
+        with by_score:
+            components.caption("There is no such score here.")
+    if two.open:
+        with two:
+            _two(results)
+            order = order if asked is None or asked.ranking is None else _labels(asked.ranking)
+    return order
+
+
+def first(every: Sequence[Verdict]) -> tuple[int, int] | None:
+    """The head that is shown until one is chosen: the best supported; None without verdicts."""
+    rows = listed(every) if every else None
+    if rows is None:
+        return None
+    label = str(rows["head"].iloc[0])
+    return next((each.layer, each.head) for each in every if each.label == label)
+
+
+def labels_of(run: Run) -> list[str]:
+    """Every head of a run, layer by layer."""
+    model = run.model
+    return [] if model is None else [f"L{layer}H{index}" for layer, index in every_head(model.n_layers, model.n_heads)]
+
+
+def bind(order: Sequence[str], head: str) -> None:
+    """J and K go to the heads after and before this one, X puts it into the ablation set or takes it out."""
+    at = order.index(head) if head in order else -1
+    keys.bind("j", "next head in the list", choose, order[min(at + 1, len(order) - 1)] if order else head)
+    keys.bind("k", "head before it in the list", choose, order[max(at - 1, 0)] if order else head)
+    keys.bind("x", "add the head to the ablation, or take it out", components.toggle_ablation, head)
+
+
+def choose(label: str) -> None:
+    """Select a head; a callback."""
+    st.session_state["head"] = label
+
+
+def _labels(measured: HeadScores) -> list[str]:
+    return [f"L{layer}H{index}" for layer, index in measured.ordered()]
+
+
+def _by_standing(every: Sequence[Verdict], results: Mapping[str, SavedResult]) -> None:
+    saved = results.get("attention-patterns")
+    if saved is None:
+        components.caption("There are no verdicts without a result of attention-patterns.")
+        return
+    panel = Panel(
+        key="head_table",
+        title="Every head by its standing",
+        rows=lambda: listed(every),
+        about=panels.about_saved(saved, n=saved.result.headline.n_sequences, unit="sequences of random tokens"),
+        python=sources.one(
+            saved, "rows = verdict_rows(result)", imports=["from analyses.head_tables import verdict_rows"]
+        ),
+    )
+    rows = listed(every)
+    shown = rows.assign(standing=[[word] for word in rows["standing"]])
+    words = {word.value: colour for word, colour in verdicts.COLOURS.items()}
+    panels.table(
+        panel, alt="Heads by how well their names are supported", height=HEIGHT, shown=shown, pick="head", words=words
+    )
+    components.caption(f"{len(every)} heads, the best supported first", "click a row, or go with J and K")
+
+
+def _by_score(asked: Asked, measured: HeadScores, results: Mapping[str, SavedResult]) -> list[str]:
+    """The head finder: the first heads by the score that the grids show."""
+    choice = Choice(name="top", key="top", options=TOPS, usual="10")
+    begin(choice)
+    st.segmented_control("Heads shown", TOPS, key=choice.key, required=True, format_func=_top, width="content",
+                         label_visibility="collapsed")  # fmt: skip
+    said = end(choice)
+    n = measured.mean.numel() if said == "all" else int(said)
+    saved, on = results[sources.study_of(asked.name, results)], asked.on if measured is asked.measured else TEXT
+    panel = Panel(
+        key="ranking",
+        title=f"Heads by {score_title(asked.name)}, {measured.on}",
+        rows=lambda: score_rows(measured).head(n),
+        about=panels.about_saved(saved, n=measured.n, unit=measured.unit, score=asked.name, on=measured.on),
+        python=snippet(saved, asked.name, on, f"rows = score_rows(measured).head({n})"),
+    )
+    rows = panel.rows()
+    panels.table(panel, alt=panel.title, shown=rows, pick="head", height=min(HEIGHT - 48, 38 + 35 * len(rows)))
+    components.caption(*measured.facts, measured.on, "click a row, or go with J and K")
+    return _labels(measured)
+
+
+def _top(n: str) -> str:
+    return "all heads" if n == "all" else f"top {n}"
+
+
+def _two(results: Mapping[str, SavedResult]) -> None:
+    """One score against another: a click on a head selects it."""
+    opened = {study: saved.result for study, saved in results.items()}
+    picked: list[tuple[str, str, HeadScores | Absent]] = []
+    with st.container(horizontal=True, gap="small"):
+        for axis, usual, words in (("x", _FIRST, "Across"), ("y", _SECOND, "Up")):
+            choice = Choice(name=axis, key=f"axis_{axis}", options=list(AXES), usual=usual)
+            begin(choice)
+            st.selectbox(words, list(AXES), key=choice.key, format_func=AXES.__getitem__, label_visibility="collapsed")
+            name, _, side = end(choice).partition("@")
+            on = TEXT if side == "text" else RANDOM
+            picked.append((name, on, scores(opened, name, on)))
+    for name, _, measured in picked:
+        if isinstance(measured, Absent):
+            components.caption(f"{score_title(name)}: {measured.why}")
+            return
+    (name, on, across), (other, up_on, up) = picked
+    assert isinstance(across, HeadScores)
+    assert isinstance(up, HeadScores)
+    used = {sources.study_of(each, results): results[sources.study_of(each, results)] for each in (name, other)}
+    titles = [f"{score_title(each.name)}, {each.on}" for each in (across, up)]
+    panel = Panel(
+        key="two_scores",
+        title=f"{titles[0]}, against {titles[1]}",
+        rows=lambda: two_scores(across, up),
+        about=panels.about_saved(next(iter(used.values())), n=across.n, unit=across.unit, x=titles[0], y=titles[1]),
+        python=sources.several(
+            used, f"rows = two_scores(scores(results, {name!r}, {on!r}), scores(results, {other!r}, {up_on!r}))",
+            imports=IMPORTS,
+        ),
+    )  # fmt: skip
+    chosen = str(st.session_state.get("head") or "")
+    _scatter(panel, two_scores_figure(panel.rows(), titles[0], titles[1], chosen=chosen))
+    components.caption(f"across: {', '.join(across.facts)}", f"up: {', '.join(up.facts)}", "bars: intervals",
+                       "click a head to choose it")  # fmt: skip
+
+
+def _scatter(panel: Panel, figure: Any) -> None:
+    """The scatter; a click on a mark selects its head."""
+
+    def picked() -> None:
+        chosen = st.session_state[panel.key].selection.get("head") or []
+        if chosen:
+            choose(str(chosen[0]["head"]))
+
+    panels.chart(panel, figure, alt=panel.title, width="stretch", on_select=picked)
+
+
+_FIRST, _SECOND = "induction@random", "harm@random"
+
+AXES = {
+    f"{name}@{side}": f"{score_title(name)}, {RANDOM if side == 'random' else TEXT}"
+    for name in MEANINGS
+    for side in ("random", "text")
+    if not (name == "written" and side == "random") and not (name == "ov-copying" and side == "text")
+}
+"""What the axes of the scatter may be, as the address spells it, and in words."""

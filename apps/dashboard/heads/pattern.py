@@ -1,0 +1,92 @@
+"""The pattern of a head on the selected text, with those of all others small; of two checkpoints, if asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from analyses.head_text import pattern_table
+from analyses.views import View, attention_payload, visible
+from apps.dashboard import components, panels, passes, snippets
+from apps.dashboard.data import Run
+from apps.dashboard.heads import bases
+from apps.dashboard.panels import Panel
+from apps.dashboard.selecting import Compared
+from apps.dashboard.state import Selection, head_name
+from interp.live import Basis
+from interp.places import Head
+from model.errors import CutawayError, InputError
+
+
+def draw(run: Run, chosen: Selection, head: Head, other: Compared | None) -> None:
+    """The pattern in the units that are chosen; what is locked in it is said in numbers."""
+    basis = bases.choose(run.model)
+    if basis is None:
+        return
+    try:
+        live = passes.look(run, chosen)
+    except InputError as error:  # the text cannot be read; the rest of the page can
+        components.damaged(error)
+        return
+    values = passes.attention(run, chosen, basis)
+    theirs, names = _other(chosen, basis, other, values, live.tokens)
+    lock = chosen.cell if chosen.cell is not None and max(chosen.cell) < len(live.tokens) else None
+    both = [values] if theirs is None else [values, theirs]
+    compared = {} if theirs is None else {"other": theirs, "names": names}
+    payload = attention_payload(
+        values, live.tokens, head=head, lock=lock, scale=bases.scale_of(both, basis), label=bases.UNITS[basis],
+        **compared,
+    )  # fmt: skip
+    asked = f"{chosen.text.value!r}, {chosen.prompt!r}"
+    panel = Panel(
+        key="attention",
+        title=f"Attention of {head_name(*head)} ({bases.TITLES[basis]})",
+        rows=lambda: pattern_table(values, live.tokens, head),
+        about=panels.about_live(
+            run, chosen.step, n=1, unit="text", head=head_name(*head), basis=basis.value, text=live.source,
+            prompt=chosen.prompt,
+        ),
+        python=snippets.opened(
+            run, chosen.step,
+            f"tokens = look(lab, {asked}).tokens",
+            f"values = attention_in(lab, {basis.value!r}, {asked})",
+            f"rows = pattern_table(values, tokens, {tuple(head)})",
+            imports=["from analyses.head_text import pattern_table", "from interp.live import attention_in, look"],
+        ),
+    )  # fmt: skip
+    panels.show(View.ATTENTION, payload, panel)
+    components.caption(_locked(values, live.tokens, head, lock, basis))
+    components.caption(live.source, f"{run.name}@{chosen.step}", bases.EXPLAINED[basis])
+
+
+def _locked(values: Tensor, tokens: Sequence[str], head: Head, lock: tuple[int, int] | None, basis: Basis) -> str:
+    """The locked cell in words, as the view reads it out."""
+    if lock is None or lock[1] > lock[0]:
+        return ""
+    query, key = lock
+    value = float(values[head][query, key])
+    said = f"query {query} ‘{visible(tokens[query])}’ → key {key} ‘{visible(tokens[key])}’"
+    return f"locked: {said} {value:.3f} {bases.UNITS[basis]}"
+
+
+def _other(
+    chosen: Selection, basis: Basis, other: Compared | None, values: Tensor, tokens: Sequence[str]
+) -> tuple[Tensor | None, tuple[str, str]]:
+    """The same text in the compared checkpoint; where it cannot stand beside it, that is said."""
+    if other is None:
+        return None, ("", "")
+    names = (chosen.spec, other.spec)
+    there = replace(chosen, run=other.run.name, step=other.step)
+    try:
+        if passes.text(other.run, there)[0] != tuple(tokens):
+            raise InputError(f"{other.spec} reads this text as other tokens: its patterns cannot stand beside these.")
+        theirs = passes.attention(other.run, there, basis)
+    except CutawayError as error:
+        components.unasked(error)
+        return None, names
+    if theirs.shape != values.shape:
+        components.caption(f"{other.spec} has other heads, so its patterns cannot stand beside these.")
+        return None, names
+    return theirs, names
