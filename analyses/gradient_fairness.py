@@ -37,6 +37,8 @@ SAME, DIFFERS, WANTED, UNKNOWN = "same", "differs", "differs, as it should", "no
 MOST_BYTES = 400_000_000
 """Of weights that are compared tensor by tensor."""
 
+_THE_SAME = "the same"
+
 COLUMNS = ("what", "verdict", "first", "second")
 
 
@@ -68,6 +70,7 @@ def _row(group: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[s
     shown = sorted(differing) or names
     verdict = SAME if not differing else WANTED if group == "placement of the norms" else DIFFERS
     words = [", ".join(f"{_short(name)} {_said(each.get(name))}" for name in shown) for each in settings]
+    words[1] = words[1] if differing else _THE_SAME
     return dict(zip(COLUMNS, (group, verdict, *words), strict=True))
 
 

@@ -199,7 +199,7 @@ def _steps(last: int) -> Spec:
     return {
         "field": "step", "type": "quantitative", "title": "step (log)",
         "scale": {"type": "symlog", "constant": 4, "domain": [0, max(last, 1)], "nice": False, "clamp": True},
-        "axis": {"values": ticks, "grid": False, "labelOverlap": "greedy", "format": "~s"},
+        "axis": {"values": ticks, "grid": False, "labelOverlap": "greedy", "format": ",d"},
     }  # fmt: skip
 
 

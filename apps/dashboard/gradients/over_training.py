@@ -13,7 +13,6 @@ from analyses.gradient_fairness import fairness_rows, unfair
 from analyses.gradient_panels import (
     RMS,
     logged_step,
-    loss_frame,
     matrix_kinds,
     matrix_map_frame,
     ratio_frame,
@@ -159,14 +158,13 @@ def ends(logs: Logs) -> None:
 
 def losses(logs: Logs) -> None:
     """Losses of both on the same axes."""
-    folders = [run.path for run in logs.runs]
-    logged = set(loss_frame(*folders)["what"])
+    logged = set(logs.losses()["what"])
     kinds = [what for what in ("held-out text", "training batch", "second copy of random tokens") if what in logged]
     if not kinds:
         components.missing("No loss was logged: there is no metrics.jsonl to draw.")
         return
     for number, (column, what) in enumerate(zip(st.columns(len(kinds), gap="large"), kinds, strict=True)):
-        rows = partial(loss_frame, *folders, what=what)
+        rows = partial(logs.losses, what)
         n = int(logs.train("batch_size" if what == "training batch" else "eval_sequences") or 0)
         line = f"rows = loss_frame(*runs, what={what!r})"
         panel = logs.panel(f"loss-{number}", f"Loss: {what}", rows, line, n=n, unit="sequences", from_maps=False)

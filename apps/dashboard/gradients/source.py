@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analyses.gradient_panels import logged_maps
+from analyses.gradient_panels import logged_maps, loss_frame
 from analyses.gradient_runs import TrainingMap, differing_settings, log_files
 from analyses.results import SavedResult, from_here
 from apps.dashboard import data, selecting
@@ -35,9 +35,17 @@ class Logs:
     @cached_property
     def maps(self) -> list[TrainingMap]:
         """What they logged about gradients; one that logged nothing is left out."""
+        return _maps(*self._identity)
+
+    def losses(self, what: str = "") -> pd.DataFrame:
+        """The losses they logged, or one kind of them."""
+        return _losses(*self._identity, what)
+
+    @property
+    def _identity(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
         files = [file for run in self.runs for file in log_files(run.path)]
         stamps = tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in files)
-        return _maps(tuple(str(run.path) for run in self.runs), stamps)
+        return tuple(str(run.path) for run in self.runs), stamps
 
     def train(self, name: str) -> Any:
         """A setting of the run's training."""
@@ -97,3 +105,9 @@ def candidates(run: Run) -> list[Run]:
 def _maps(paths: tuple[str, ...], stamps: tuple[int, ...]) -> list[TrainingMap]:
     del stamps
     return logged_maps(*map(Path, paths))
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _losses(paths: tuple[str, ...], stamps: tuple[int, ...], what: str) -> pd.DataFrame:
+    del stamps
+    return loss_frame(*paths, what=what)
