@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from pathlib import Path
@@ -28,7 +29,9 @@ def said(at: AppTest) -> str:
     """All text of a page, with Markdown's escapes undone."""
     kinds = (at.title, at.header, at.subheader, at.text, at.caption, at.error, at.warning, at.info, at.code, at.button)
     texts = [item.label if kind is at.button else item.value for kind in kinds for item in kind]
-    return re.sub(r"\\(.)", r"\1", "\n".join(map(str, texts)))
+    listed = [html.unescape(re.sub(r"<style>.*?</style>|<[^>]*>", "\n", part.proto.body, flags=re.S))
+              for part in at.get("html")]  # fmt: skip
+    return "\n".join([re.sub(r"\\(.)", r"\1", "\n".join(map(str, texts))), *listed])
 
 
 def views(at: AppTest) -> dict[str, dict[str, Any]]:
@@ -39,10 +42,15 @@ def views(at: AppTest) -> dict[str, dict[str, Any]]:
 
 
 def pick(at: AppTest, key: str, value: dict[str, str]) -> AppTest:
-    """Do what a click in a view does (private API of AppTest; keep it here)."""
+    """Do what a click in a view does."""
+    return fire(at, key, "picked", value)
+
+
+def fire(at: AppTest, key: str, event: str, value: Any) -> AppTest:
+    """Let a component send an event (private API of AppTest; keep it here)."""
     (part,) = [part for part in at.get("bidi_component") if part.proto.id.endswith(f"-{key}")]
     states = at._tree.get_widget_states()
     state = states.widgets.add()
     state.id = _make_trigger_id(part.proto.id, "events")
-    state.json_trigger_value = json.dumps([{"event": "picked", "value": value}])
+    state.json_trigger_value = json.dumps([{"event": event, "value": value}])
     return at._run(widget_state=states)

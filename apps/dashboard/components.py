@@ -13,7 +13,6 @@ import pandas as pd
 import streamlit as st
 from streamlit.components.v2 import component
 
-from analyses.registry import Finding
 from analyses.results import SavedResult
 from analyses.shelf import Shelf
 from analyses.views import View, sources
@@ -83,51 +82,6 @@ def panel(figure: Mapping[str, Any], title: str, said: str, *, key: str) -> None
         st.caption(f"**{literal(title)}**  \n{literal(said)}")
         untitled = {name: part for name, part in figure.items() if name != "title"}
         chart(untitled, alt=said, key=key, width="stretch")
-
-
-def findings(found: Iterable[Finding]) -> None:
-    """List findings as plain text: what was found in full, what was not, or cannot be told, by its first words."""
-    every = list(found)
-    with st.container(gap="xsmall"):
-        for finding in every:
-            if finding.found:
-                st.text(f"{MARKS[True]}  {finding.sentence}")
-        _folded("Looked for and not found", [each for each in every if each.found is False])
-        _folded("Cannot be told", [each for each in every if each.found is None])
-
-
-MARKS = {True: "●", False: "○", None: "?"}
-"""Found; looked for and not found; cannot be told."""
-
-
-def _folded(title: str, said: Sequence[Finding]) -> None:
-    """The first words of some findings, and under a fold their sentences."""
-    if not said:
-        return
-    st.caption(literal(f"{MARKS[said[0].found]}  " + "  ·  ".join(_clause(finding.sentence) for finding in said)))
-    with st.expander(f"{title}: {len(said)}", type="compact"):
-        for finding in said:
-            st.caption(literal(finding.sentence))
-
-
-def findings_in_short(found: Iterable[Finding]) -> None:
-    """What was found in full, so that no number loses its interval; of what was not, the clause before the numbers."""
-    with st.container(gap="xsmall"):
-        for finding in found:
-            if finding.found:
-                st.text(f"{MARKS[True]}  {finding.sentence}")
-            else:
-                st.caption(literal(f"{MARKS[finding.found]}  {_clause(finding.sentence)}"))
-
-
-def _clause(sentence: str) -> str:
-    """What stands before the numbers.
-
-    >>> _clause("No induction head: the largest score is 0.1 [0.0, 0.2].")
-    'No induction head'
-    """
-    ends = [at for at in (sentence.find(mark) for mark in (": ", "; ", ". ", " (", " [")) if at > 0]
-    return sentence[: min(ends)] if ends else sentence
 
 
 def sentences(texts: Iterable[str]) -> None:

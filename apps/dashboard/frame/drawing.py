@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from apps.dashboard import components, keys, panels, selecting
+from apps.dashboard import components, keys, panels, selecting, telling
 from apps.dashboard.data import Run
 from apps.dashboard.findings import pins
 from apps.dashboard.frame import bar, inputs, menu
@@ -28,6 +28,7 @@ def draw(page: st.Page, pages: Mapping[str, Sequence[st.Page]], runs: Sequence[R
     """
     st.html(f"<style>{text('frame.css')}</style>")
     panels.style()
+    telling.style()
     entries = st.sidebar.container(key="menu")
     top = st.container(key=f"{bar.KEY}-place")
     selecting.draw(runs)
@@ -45,7 +46,7 @@ def draw(page: st.Page, pages: Mapping[str, Sequence[st.Page]], runs: Sequence[R
     keys.bind_everywhere("]", "the checkpoint after", inputs.move, run.steps, 1)
     try:
         components.guarded(page.run)
-    finally:  # also where a page stops early, or fails
+    finally:  # also where a page fails
         offer = pins.offered()
         menu.remember(page, run.name)
         with bottom:

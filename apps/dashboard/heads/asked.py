@@ -29,25 +29,20 @@ class Choice:
 
     @property
     def part(self) -> Part:
-        """Its part of the address, which is empty while the usual one is chosen."""
-        return Part(name=self.name, key=f"asked-{self.name}", read=choice_of(list(self.options), self.name))
+        """Its part of the address, which is left out while the usual one is chosen."""
+        return Part(name=self.name, key=self.key, read=choice_of(list(self.options), self.name), otherwise=self.usual)
 
 
 def begin(choice: Choice) -> str:
     """Give the input what the address says, before it is drawn; what is chosen then."""
-    part = choice.part
-    before = st.session_state.get(part.key)
-    for notice in restore([part]):
+    for notice in restore([choice.part]):
         st.warning(components.literal(notice), icon=":material/link_off:")
-    said = st.session_state[part.key]
-    if choice.key not in st.session_state or said != before or st.session_state[choice.key] not in choice.options:
-        st.session_state[choice.key] = said if said in choice.options else choice.usual
+    if st.session_state[choice.key] not in choice.options:
+        st.session_state[choice.key] = choice.usual
     return str(st.session_state[choice.key])
 
 
 def end(choice: Choice) -> str:
     """Put what is chosen into the address, after the input was drawn."""
-    chosen = str(st.session_state.get(choice.key) or choice.usual)
-    st.session_state[choice.part.key] = "" if chosen == choice.usual else chosen
     write([choice.part])
-    return chosen
+    return str(st.session_state.get(choice.key) or choice.usual)

@@ -1,0 +1,111 @@
+"""Findings as they are read: a short lead each, and under it, when it is opened, the whole sentence with its numbers.
+
+They open and close in the browser, without asking the server. A lead that ends in a number ends in its interval, too.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+
+import streamlit as st
+
+from analyses.registry import Finding
+
+MARKS = {True: "●", False: "○", None: "?"}
+"""Found; looked for and not found; cannot be told."""
+
+GROUPS = {True: "Found", False: "Looked for and not found", None: "Cannot be told"}
+
+SHORT = 110
+"""Characters of a sentence that is its own lead."""
+
+LEAST = 14
+"""Characters of a lead, at least: the name of a head alone is none."""
+
+FEW = 3
+"""Leads shown in short; the others fold."""
+
+STYLE = """<style>
+.findings { display: flex; flex-direction: column; gap: 2px; line-height: 1.45; }
+.findings details > summary { cursor: pointer; padding: 2px 0 2px 1.3em; text-indent: -1.3em; list-style: none; }
+.findings details > summary::-webkit-details-marker { display: none; }
+.findings details > summary::after { content: " ⌄"; opacity: .45; }
+.findings details[open] > summary::after { content: " ⌃"; }
+.findings summary:hover { text-decoration: underline dotted; text-underline-offset: 3px; }
+.findings .alone { padding: 2px 0 2px 1.3em; text-indent: -1.3em; margin: 0; }
+.findings .whole { margin: 0 0 .5em 1.3em; opacity: .78; font-size: .93em; max-width: 78ch; }
+.findings .mark { display: inline-block; width: 1.3em; text-indent: 0; opacity: .7; }
+.findings .denied > summary, .findings .denied.alone { opacity: .7; }
+.findings .group { opacity: .85; font-size: .93em; }
+.findings .group .inner { margin-left: 1.3em; }
+</style>"""
+
+
+def findings(found: Iterable[Finding]) -> None:
+    """What was found, by its leads; what was not, and what cannot be told, behind a fold each."""
+    every = list(found)
+    parts = [_one(each) for each in every if each.found]
+    parts += [_group(GROUPS[kind], [each for each in every if each.found is kind]) for kind in (False, None)]
+    _draw(parts)
+
+
+def findings_in_short(found: Iterable[Finding]) -> None:
+    """The first few things found, by their leads; the rest behind a fold."""
+    every = list(found)
+    affirmed = [each for each in every if each.found]
+    parts = [_one(each) for each in affirmed[:FEW]]
+    parts.append(_group("More that was found", affirmed[FEW:]))
+    parts += [_group(GROUPS[kind], [each for each in every if each.found is kind]) for kind in (False, None)]
+    _draw(parts)
+
+
+def lead(sentence: str) -> str:
+    """The clause before the numbers, or before all but the first with its interval.
+
+    >>> lead("No induction head: the largest score is 0.1 [0.0, 0.2].")
+    'No induction head'
+    >>> lead("The loss falls by 0.5 nats [0.4, 0.6], from 1.5 to 1.0 (seed 0).")
+    'The loss falls by 0.5 nats [0.4, 0.6]'
+    >>> lead("L0H5: previous-token head. 0.98 [0.98, 0.98] of its attention is on the token before.")
+    'L0H5: previous-token head'
+    """
+    ends = sorted(match.start() for match in re.finditer(r": |; |\. | \(| \[", sentence))
+    end = next((at for at in ends if at >= LEAST), None)
+    if end is None:
+        return sentence.removesuffix(".")
+    if sentence[end : end + 2] == " [":
+        close = sentence.find("]", end)
+        return sentence[: close + 1] if close > 0 else sentence
+    return sentence[:end]
+
+
+def _one(finding: Finding) -> str:
+    """One finding: its lead, and behind it the sentence."""
+    first, denied = lead(finding.sentence), "" if finding.found else "denied"
+    mark = f'<span class="mark">{MARKS[finding.found]}</span>'
+    if len(finding.sentence) <= SHORT or len(first) >= len(finding.sentence) - 1:
+        return f'<p class="alone {denied}">{mark}{html.escape(finding.sentence)}</p>'
+    whole = f'<p class="whole">{html.escape(finding.sentence)}</p>'
+    return f'<details class="{denied}"><summary>{mark}{html.escape(first)}</summary>{whole}</details>'
+
+
+def _group(title: str, members: Sequence[Finding]) -> str:
+    """Findings behind one fold; nothing where there are none."""
+    if not members:
+        return ""
+    inner = "".join(map(_one, members))
+    summary = f"<summary>{html.escape(title)}: {len(members)}</summary>"
+    return f'<details class="group">{summary}<div class="inner">{inner}</div></details>'
+
+
+def _draw(parts: Sequence[str]) -> None:
+    said = "".join(parts)
+    if said:
+        st.html(f'<div class="findings">{said}</div>')
+
+
+def style() -> None:
+    """Give findings their look; called once a page by the entrypoint."""
+    st.html(STYLE)
