@@ -37,12 +37,8 @@ class Time:
     along: Along = Along.STEP
     log: bool = False
     """Logarithmic but for a linear stretch up to the first checkpoint after 0, so that 0 has a place."""
-    chosen: int | None = None
-    """The step of the checkpoint that is looked at: a vertical rule."""
     stretch: tuple[int, int] | None = None
     """Two checkpoints between which something happened: shaded."""
-    pickable: bool = False
-    """Whether a click chooses a checkpoint (`PICKED`)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "along", as_enum(Along, self.along, "along"))
@@ -108,21 +104,50 @@ def shaded(result: Result, time: Time, x: alt.X) -> list[alt.Chart]:
     return [box.encode(x=x, x2="end:Q")]
 
 
-def rule(result: Result, time: Time, x: alt.X) -> list[alt.Chart]:
-    """The checkpoint that is looked at."""
-    if time.chosen is None:
-        return []
-    at = [{time.along.value: _place(result, time, time.chosen)}]
-    return [base_of(at).mark_rule(color=INK, strokeWidth=1.2).encode(x=x)]
-
-
 def base_of(rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
     """A chart of rows that travel inside it."""
     return alt.Chart(alt.InlineData(values=[dict(row) for row in rows]))
 
 
-def click_targets(result: Result, x: alt.X) -> alt.Chart:
-    """What a click on the figure is nearest to: the checkpoints."""
-    places = [{"step": step, "tokens": seen} for step, seen in zip(result.steps, result.tokens_seen, strict=True)]
-    picked = alt.selection_point(name=PICKED, fields=["step"], nearest=True, on="click", empty=False)
-    return base_of(places).mark_point(size=1, opacity=0).encode(x=x, y=alt.value(0)).add_params(picked)
+def looked_at(
+    spec: Mapping[str, Any], result: Result, time: Time, *, step: int | None, beside: int | None = None, nth: int = 0
+) -> dict[str, Any]:
+    """The specification of a figure over training with a rule at one step, and clicks that pick a checkpoint.
+
+    Args:
+        spec: the figure in Vega-Lite; it is not changed.
+        result: whose checkpoints can be picked.
+        time: the axis that the figure was drawn with.
+        step: where the rule stands.
+        beside: a second one, dashed: what is compared.
+        nth: how many picks there were. It is part of what a click leaves (`PICKED`), so that picking the same
+            checkpoint again is a pick again.
+    """
+    layers = list(spec["layer"])
+    x = next(each["encoding"]["x"] for each in layers if _is_axis(each.get("encoding", {}).get("x"), time))
+    for at, dashes in ((step, [1, 0]), (beside, [4, 3])):
+        if at is not None:
+            mark = {"type": "rule", "color": INK, "strokeWidth": 1.2, "strokeDash": dashes}
+            where = [{time.along.value: _place(result, time, at)}]
+            layers.append({"data": {"values": where}, "mark": mark, "encoding": {"x": x}})
+    places = [
+        {"step": at, "tokens": seen, "nth": nth} for at, seen in zip(result.steps, result.tokens_seen, strict=True)
+    ]
+    layers.append(
+        {
+            "data": {"values": places},
+            "mark": {"type": "point", "opacity": 0, "size": 1},
+            "encoding": {"x": x, "y": {"value": 0}},
+            "params": [
+                {
+                    "name": PICKED,
+                    "select": {"type": "point", "fields": ["step", "nth"], "nearest": True, "on": "click"},
+                }
+            ],
+        }
+    )
+    return {**spec, "layer": layers}
+
+
+def _is_axis(x: Any, time: Time) -> bool:
+    return isinstance(x, dict) and x.get("field") == time.along.value

@@ -18,11 +18,9 @@ from analyses.figures import CATEGORIES, QUIET, WIDTH
 from analyses.training_dynamics_axis import (
     Time,
     base_of,
-    click_targets,
     last_place,
     left_axis,
     legend,
-    rule,
     shaded,
     x_axis,
 )
@@ -97,9 +95,12 @@ def heads_figure(
     colours = [CATEGORIES[index % len(CATEGORIES)] for index in range(len(labels))]
     colours += [CATEGORIES[index % len(CATEGORIES)] for index in range(len(names) - len(labels))]
     colour = alt.Color("what:N", scale=alt.Scale(domain=names, range=colours), legend=None)
-    grey = base_of([row for row in every if row["head"] not in labels]).mark_line(
-        color=QUIET, opacity=0.4, strokeWidth=1
-    )
+    quiet = [
+        {name: row[name] for name in ("step", "tokens", "head", "mean", "low", "high", "n")}
+        for row in every
+        if row["head"] not in labels
+    ]
+    grey = base_of(quiet).mark_line(color=QUIET, opacity=0.4, strokeWidth=1)
     ends = _apart(_ends(drawn, time), reach)
     words = (
         base_of(ends)
@@ -162,9 +163,7 @@ def _over_time(
     points = base.mark_point(filled=True, size=22, opacity=1).encode(
         x=x, y=y.of("mean"), color=colour, tooltip=_tips("what")
     )
-    layers = [*shaded(result, time, x), *behind, band, line, points, *above, *rule(result, time, x)]
-    if time.pickable:
-        layers.append(click_targets(result, x))
+    layers = [*shaded(result, time, x), *behind, band, line, points, *above]
     return alt.LayerChart(layer=layers, height=height, width=WIDTH)
 
 

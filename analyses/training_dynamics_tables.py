@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -32,6 +32,20 @@ def every_score(result: Result) -> pd.DataFrame:
 def score_rows(result: Result, kind: Kind | str, reading: Stimulus | str = Stimulus.REPEATS) -> pd.DataFrame:
     """One row for each checkpoint and head: mean, interval and chance of one score on one kind of sequence."""
     return pd.DataFrame(list(_scores(result, kind, reading)))
+
+
+def head_rows(result: Result, kind: Kind | str, reading: Stimulus | str, head: tuple[int, int]) -> pd.DataFrame:
+    """The rows of one head in `score_rows`: one for each checkpoint."""
+    every = _scores(result, kind, reading)
+    return pd.DataFrame([row for row in every if (row["layer"], row["index"]) == tuple(head)])
+
+
+def runs_together(results: Sequence[Result], rows_of: Callable[[Result], pd.DataFrame]) -> pd.DataFrame:
+    """The rows of several runs under one another, each with its run in front."""
+    each = [rows_of(result) for result in results]
+    for result, rows in zip(results, each, strict=True):
+        rows.insert(0, "run", result.run)
+    return pd.concat(each, ignore_index=True)
 
 
 def loss_rows(result: Result) -> pd.DataFrame:

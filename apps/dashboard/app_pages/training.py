@@ -1,7 +1,26 @@
-"""Training dynamics."""
-
-from __future__ import annotations
+"""Training dynamics: lines over training above one axis, every head through training, and what formed when."""
 
 import streamlit as st
 
+from apps.dashboard import components, data, panels, selecting
+from apps.dashboard.training import STUDY, parts
+
+run, chosen, compared = selecting.run(), selecting.selection(), selecting.compared()
 st.title("Training dynamics")
+components.run_line(run, chosen.step)
+components.caption(data.question(STUDY))
+
+saved = parts.result_to_show(run, chosen.step)
+other = parts.other_to_lay_over(compared, run)
+if saved is None:
+    st.header("Loss")
+    parts.logged_curves(run)
+else:
+    st.header("What formed when")
+    parts.formation(saved)
+    if len(saved.result.steps) > 1:
+        st.header("Over training")
+        kind, reading = parts.lines(saved, other, run, chosen, compared)
+        st.header("Every head through training")
+        parts.through_training(saved, chosen, compared, other, run, kind, reading)
+    panels.whole_study(saved, n=saved.result.repeats.n_sequences, unit="sequences")

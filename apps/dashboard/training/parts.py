@@ -1,0 +1,288 @@
+"""The parts of the page of training: lines above one axis, the grid through training, and what formed when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from analyses import training_curve
+from analyses.attention_kinds import Kind
+from analyses.attention_result import found
+from analyses.attention_stimuli import Stimulus
+from analyses.head_scores import MEANINGS, score_title
+from analyses.results import SavedResult, from_here
+from analyses.training_dynamics_axis import PICKED, Time, looked_at
+from analyses.training_dynamics_result import CROSSED, Result, attention_at, scores_over_training
+from analyses.training_dynamics_tables import formation_rows, loss_rows, runs_together, score_rows
+from analyses.views import Frames, Scale, View, head_grid_payload
+from apps.dashboard import components, data, panels, snippets, telling
+from apps.dashboard.data import Run
+from apps.dashboard.findings import pins
+from apps.dashboard.panels import Panel
+from apps.dashboard.selecting import Compared
+from apps.dashboard.state import Selection, head_name
+from apps.dashboard.training import asked, specs
+from apps.dashboard.training.saved import STUDY, derived, furthest, saved_for
+
+
+@dataclass(frozen=True)
+class Spelled:
+    """What makes the rows of one run, and the same as it is typed."""
+
+    rows_of: Callable[[Result], pd.DataFrame]
+    text: str
+
+    @property
+    def imports(self) -> str:
+        """What it needs of the module of tables."""
+        return "runs_together, score_rows" if "score_rows" in self.text else "loss_rows, runs_together"
+
+
+TABLES = "from analyses.training_dynamics_tables import {}"
+
+
+def result_to_show(run: Run, step: int | None) -> SavedResult | None:
+    """The result that is drawn; what is missing, damaged or of another step is said."""
+    components.faults(STUDY, run, step)
+    saved = saved_for(run, step) or furthest(run)
+    if saved is None:
+        components.missing(
+            f"Every checkpoint on the same sequences is what {STUDY} looks at; there is no result yet.",
+            f"cutaway run {STUDY} {data.spelled(run)}",
+        )
+    elif step not in saved.result.steps:
+        reached = f"{len(saved.result.steps)} checkpoints up to step {saved.result.step:,}"
+        components.missing(
+            f"The result below looked at {reached}, and not at step {step}.",
+            f"cutaway run {STUDY} {data.spelled(run)}",
+        )
+    return saved
+
+
+def other_to_lay_over(compared: Compared | None, run: Run) -> SavedResult | None:
+    """The result of another run to be drawn over this one's; the command where there is none."""
+    if compared is None or compared.run.name == run.name:
+        return None
+    found_there = saved_for(compared.run, compared.step) or furthest(compared.run)
+    if found_there is None:
+        components.missing(
+            f"{compared.run.name} has no result of {STUDY} to be laid over this one.",
+            f"cutaway run {STUDY} {data.spelled(compared.run)}",
+        )
+    return found_there
+
+
+def logged_curves(run: Run) -> None:
+    """What training itself logged, where no study looked at the checkpoints."""
+    rows = data.metrics(run)
+    if not rows or run.model is None:
+        said = training_curve.untold(run.name, run.imported_from) if run.imported_from else None
+        components.missing(said or f"{run.name} has logged nothing: there is no metrics.jsonl to draw.")
+        return
+    folder = str(from_here(run.path))
+    panel = Panel(
+        key="logged",
+        title=f"Loss of {run.name} as training logged it",
+        rows=lambda: training_curve.table(rows),
+        about=panels.about_live(run, run.steps[-1] if run.steps else None, n=len(rows), unit="logged steps"),
+        python="from analyses import training_curve\nfrom model.lab import read_metrics\n\n"
+        f"rows = training_curve.table(read_metrics({folder!r}))\n",
+    )
+    curve = training_curve.figure(rows, d_vocab=run.model.d_vocab, name=run.name)
+    panels.chart(panel, curve, alt=panel.title, width="stretch")
+    components.caption(f"{len(rows):,} logged steps", "metrics.jsonl", "one batch each; no intervals")
+
+
+def lines(
+    saved: SavedResult, other: SavedResult | None, run: Run, chosen: Selection, compared: Compared | None
+) -> tuple[Kind, Stimulus]:
+    """Losses, the in-context-learning score and one score of every head, above one another; a click picks a step."""
+    result = saved.result
+    time = specs.time_of(saved, asked.axis())
+    beside = compared.step if compared is not None and compared.run.name == run.name else None
+    unseen = "" if result.repeats.trained else ", unseen in training"
+    on_copies = f"n = {result.repeats.n_sequences} sequences of period {result.repeats.period}{unseen}"
+
+    st.subheader("Loss")
+    losses = _panel(
+        saved, other, "losses", "Losses over training", Spelled(loss_rows, "loss_rows"), n=result.repeats.n_sequences
+    )
+    _draw(losses, specs.losses(saved, other, time), result, time, chosen.step, beside)
+    text = result.losses.get("text_loss")
+    components.caption(on_copies, None if text is None else f"text: n = {text.intervals.n} held-out rows")
+
+    if "icl_score" in result.losses:
+        st.subheader("In-context learning on text")
+        icl = _panel(saved, other, "icl", "In-context-learning score over training", Spelled(loss_rows, "loss_rows"),
+                     n=result.losses["icl_score"].intervals.n, unit="held-out rows")  # fmt: skip
+        _draw(icl, specs.icl(saved, other, time), result, time, chosen.step, beside)
+        components.caption("late minus early loss in a row of text: below 0, more context helps",
+                           f"n = {result.losses['icl_score'].intervals.n} held-out rows")  # fmt: skip
+
+    st.subheader("Every head")
+    kind, reading = asked.score(result)
+    told = result.readings[reading.value]
+    call = Spelled(
+        lambda each: score_rows(each, kind, reading),
+        f"lambda each: score_rows(each, {kind.value!r}, {reading.value!r})",
+    )
+    title = f"{score_title(kind.value)} of every head over training"
+    over = other if other is not None and _has(other.result, kind, reading) else None
+    panel = _panel(saved, over, "head_lines", title, call, n=told.n_sequences,
+                   kind=kind.value, on=told.title)  # fmt: skip
+    spec = specs.heads(saved, over, time, kind, reading, chosen.head)
+    _draw(panel, spec, result, time, chosen.step, beside)
+    components.caption(
+        f"{MEANINGS[kind.value]}, on {told.title}",
+        f"n = {told.n_sequences} sequences of {told.n_pos} tokens",
+        "points: checkpoints",
+        "bands: 95% over sequences",
+        None
+        if time.stretch is None
+        else f"shaded: where copying formed, steps {time.stretch[0]:,} to {time.stretch[1]:,}",
+        "click a figure to choose a checkpoint",
+    )
+    if other is not None and over is None:
+        components.caption(f"{other.result.run} was not measured on these sequences, and is not drawn over them.")
+    components.provenance(saved, f"one training seed ({result.training_seed})", data.settings_of(saved))
+    if other is not None:
+        components.provenance(other, f"dashed: {other.result.run}")
+    first = next((each for each in data.findings(saved) if each.found), None)
+    pins.offer(title=title, sentences=() if first is None else (first.sentence,), panel=panel, figure=spec)
+    return kind, reading
+
+
+def through_training(
+    saved: SavedResult, chosen: Selection, compared: Compared | None, other: SavedResult | None, run: Run,
+    kind: Kind, reading: Stimulus,
+) -> None:  # fmt: skip
+    """The head grid, to be moved through the checkpoints in the browser; letting go chooses the step."""
+    result, score = saved.result, scores_over_training(saved.result, kind, reading)
+    at = result.steps.index(chosen.step) if chosen.step in result.steps else len(result.steps) - 1
+    step = result.steps[at]
+    beside = _beside(saved, compared, other, run, kind, reading)
+    same = beside is not None and beside[1].shape == score.mean.shape[1:]
+    sure = None
+    if kind in CROSSED and reading is Stimulus.REPEATS:
+        sure = found(attention_at(result, at), kind)
+    payload = head_grid_payload(
+        score.mean[at],
+        f"{score_title(kind.value)}, {result.readings[reading.value].title}",
+        scale=Scale() if asked.is_share(kind) else None,
+        interval=(score.low[at], score.high[at]),
+        sure=sure,
+        chosen=None if chosen.head is None else head_name(*chosen.head),
+        ablated=[place.label for place in chosen.ablate],
+        frames=Frames(steps=result.steps, values=score.mean, low=score.low, high=score.high),
+        step=step,
+        sparklines=True,
+        other=beside[1] if beside is not None and same else None,
+        names=(f"{result.run}@{step}", beside[0]) if beside is not None and same else ("A", "B"),
+    )
+    told = result.readings[reading.value]
+    panel = Panel(
+        key="training_grid",
+        title=f"{score_title(kind.value)} of every head at every checkpoint",
+        rows=lambda: score_rows(result, kind, reading),
+        about=panels.about_saved(saved, n=told.n_sequences, unit="sequences", kind=kind.value, on=told.title),
+        python=snippets.saved_result(
+            saved,
+            f"rows = score_rows(result, {kind.value!r}, {reading.value!r})",
+            imports=[TABLES.format("score_rows")],
+        ),
+    )
+    panels.show(View.HEAD_GRID, payload, panel)
+    components.caption(
+        f"n = {told.n_sequences} sequences of {told.n_pos} tokens, the same at every checkpoint",
+        "95% intervals",
+        None if sure is None else "underlined: found by the rule of attention-patterns",
+        "move the slider or play it; letting go chooses the checkpoint for all pages",
+    )
+
+
+def formation(saved: SavedResult) -> None:
+    """What formed when, in sentences and as a table."""
+    telling.findings(data.findings(saved))
+    result = saved.result
+    rows = derived(saved).formation
+    if not len(rows):
+        return
+    panel = Panel(
+        key="formation",
+        title="What was half way up when",
+        rows=lambda: formation_rows(result),
+        about=panels.about_saved(saved, n=result.repeats.n_sequences, unit="sequences"),
+        python=snippets.saved_result(saved, "rows = formation_rows(result)", imports=[TABLES.format("formation_rows")]),
+    )
+    st.subheader(panel.title)
+    panels.table(panel, alt="Steps at which scores and losses were half way up", shown=_rounded(rows), height="content")
+    components.caption(
+        "half_way: by a straight line between the checkpoints after and by; low and high: over sequences, with these "
+        "two checkpoints given",
+        "re_ordered, text: the same score where no match lies at that distance, and on held-out text",
+    )
+
+
+def _rounded(rows: pd.DataFrame) -> pd.DataFrame:
+    shown = rows.copy()
+    for name in ("half_way", "low", "high", "after", "by"):
+        shown[name] = shown[name].astype("Float64").round().astype("Int64")
+    return shown
+
+
+def _panel(
+    saved: SavedResult, other: SavedResult | None, key: str, title: str, call: Spelled, *, n: int,
+    unit: str = "sequences", **more: Any,
+) -> Panel:  # fmt: skip
+    """A panel whose rows are those of one run, or of two under one another."""
+    several = [saved.result, *([] if other is None else [other.result])]
+    lines_of = [f"rows = runs_together([result], {call.text})"]
+    if other is not None:
+        lines_of = [f"other = load_result({str(from_here(other.path))!r}).result"]
+        lines_of += [f"rows = runs_together([result, other], {call.text})"]
+    kind, on = more.get("kind"), more.get("on")
+    return Panel(
+        key=key,
+        title=title,
+        rows=lambda: runs_together(several, call.rows_of),
+        about=panels.about_saved(saved, n=n, unit=unit, **({} if kind is None else {"kind": kind, "on": on})),
+        python=snippets.saved_result(saved, *lines_of, imports=[TABLES.format(call.imports)]),
+    )
+
+
+def _draw(panel: Panel, spec: dict[str, Any], result: Result, time: Time, step: int | None, beside: int | None) -> None:
+    """A figure with a rule at the step; a click on it picks the nearest checkpoint."""
+
+    def picked() -> None:
+        chosen = st.session_state[panel.key].selection.get(PICKED) or []
+        if chosen:
+            st.session_state["step"] = int(chosen[-1]["step"])
+            st.session_state[_NTH] = st.session_state.get(_NTH, 0) + 1
+
+    shown = looked_at(spec, result, time, step=step, beside=beside, nth=st.session_state.get(_NTH, 0))
+    panels.chart(panel, shown, alt=f"{panel.title} of {result.run}", width="stretch", on_select=picked)
+
+
+_NTH = "_training_picks"
+"""How many checkpoints were picked in figures."""
+
+
+def _has(result: Result, kind: Kind, reading: Stimulus) -> bool:
+    return reading.value in result.readings and kind.value in result.readings[reading.value].scores
+
+
+def _beside(
+    saved: SavedResult, compared: Compared | None, other: SavedResult | None, run: Run, kind: Kind, reading: Stimulus
+) -> tuple[str, Any] | None:
+    """The score of every head at the checkpoint that is compared, and its name."""
+    if compared is None:
+        return None
+    there = saved if compared.run.name == run.name else other
+    if there is None or compared.step not in there.result.steps or not _has(there.result, kind, reading):
+        return None
+    scores = scores_over_training(there.result, kind, reading)
+    return compared.spec, scores.mean[there.result.steps.index(compared.step)]
