@@ -43,7 +43,7 @@ def attention_payload(
     causal: bool = True,
     scale: Scale | None = None,
     label: str = "attention",
-    other: Float[Tensor, "layer head query key"] | None = None,
+    other: Float[Tensor, "layer_b head_b query_b key_b"] | None = None,
     names: tuple[str, str] = ("A", "B"),
     budget: int = BUDGET,
 ) -> Payload:

@@ -48,7 +48,7 @@ def head_grid_payload(
     frames: Frames | None = None,
     step: int | None = None,
     sparklines: bool = False,
-    other: Float[Tensor, "layer head"] | None = None,
+    other: Float[Tensor, "layer_b head_b"] | None = None,
     names: tuple[str, str] = ("A", "B"),
 ) -> Payload:
     """Return what the head grid draws.
@@ -68,7 +68,7 @@ def head_grid_payload(
         hint: the line below while nothing is pointed at.
         frames: the quantity over training: a slider and a button to play it. Interval, marks and what is told apart
             belong to `values`, and are left out at any other step.
-        step: which of the frames `values` is; by default the last.
+        step: which of the frames is shown first, and `values` is, where they are given; by default the last.
         sparklines: whether each cell has a line over the frames.
         other: a second grid, to be compared with the first.
         names: what the two grids are called.
@@ -78,7 +78,10 @@ def head_grid_payload(
     """
     if frames is not None:
         step = _checked_step(frames, values, step)
-        values = frames.values[list(frames.steps).index(step)] if values is None else values
+        own = list(frames.steps)[-1] if values is None else step
+        values = frames.values[-1] if values is None else values
+    else:
+        own = None
     if values is None:
         raise InputError("a head grid needs values, or frames to take them from")
     if other is not None and other.shape != values.shape:
@@ -101,7 +104,7 @@ def head_grid_payload(
             "marks": None if marks is None else [list(row) for row in marks],
             "digits": digits,
             "hint": hint,
-            "frames": None if frames is None else _packed(frames, step),
+            "frames": None if frames is None else _packed(frames, own),
             "step": step,
             "sparklines": sparklines and frames is not None,
             "other": None if other is None else numbers(other),
@@ -113,10 +116,11 @@ def head_grid_payload(
     )
 
 
-def _packed(frames: Frames, step: int | None) -> Payload:
+def _packed(frames: Frames, own: int | None) -> Payload:
+    """The frames, and at which of them the grid's own values, marks and intervals stand."""
     ends = {"low": frames.low, "high": frames.high}
     packed = {name: None if end is None else packed_floats(end) for name, end in ends.items()}
-    return {"steps": list(map(int, frames.steps)), "of": step, "values": packed_floats(frames.values), **packed}
+    return {"steps": list(map(int, frames.steps)), "of": own, "values": packed_floats(frames.values), **packed}
 
 
 def _checked_step(frames: Frames, values: Tensor | None, step: int | None) -> int:

@@ -7,7 +7,7 @@ function makeView(parent) {
   const root = parent.querySelector(".attention")
   const find = (name) => root.querySelector(name)
   const view = {
-    root, hover: null, lock: null, mode: "to", first: 0, toMax: null, shows: A, hash: null, wasAt: null, spans: [],
+    root, hover: null, lock: null, mode: "to", first: 0, toMax: null, weak: null, shows: A, hash: null, wasAt: null, spans: [], kept: new Map(),
     heads: find(".heads"), base: find(".paint"), canvas: find(".pattern"), live: find(".live"), strip: find(".tokens"),
     bar: find(".bar"), title: find(".title"), overview: find(".overview"), farBase: find(".far-paint"),
   }
@@ -27,6 +27,7 @@ function receive(view, data) {
     if (!data.other) view.shows = A
     if (longer) view.crop = cropAround(data.lock ?? { query: data.size, key: data.size }, firstCrop(data.size), data.size)
     view.shown = data.look ?? data.focus
+    view.kept.clear()
     makeThumbs(view)
     makeTokens(view)
     makeControls(view)
@@ -83,7 +84,7 @@ function act(view, event) {
 function paint(view) {
   const scale = scaleOf(view)
   const { crop, data } = view
-  const drawn = [data.hash, view.shown, view.shows, view.first, scale.low, scale.high, globalThis.devicePixelRatio].join()
+  const drawn = [data.hash, view.shown, view.shows, view.first, scale.low, scale.high, scale.root, globalThis.devicePixelRatio].join()
   const key = [drawn, crop.query, crop.key, crop.side].join()
   if (view.baseKey !== key) {
     measure(view)
@@ -92,7 +93,7 @@ function paint(view) {
     paintBar(view, scale)
   }
   if (view.farKey !== drawn && crop.side < data.size) {
-    paintFar(view, scale)
+    paintFar(view, scale, drawn)
     view.farKey = drawn
   }
   const cell = view.hover ?? view.lock

@@ -53,15 +53,24 @@ function pooled(data, side, head, query, key) {
   return { value: pooledLevel(levels[start + cellIndex(row, column, count, data.causal)], side.scale), of: factor }
 }
 
+function exactly(data, sides, head, shows, query, key) {
+  if (shows !== DIFFERENCE) return exact(data, sides[shows], head, query, key)
+  const [a, b] = [exact(data, sides[A], head, query, key), exact(data, sides[B], head, query, key)]
+  return a === undefined || b === undefined ? undefined : a - b
+}
+
 // What a cell holds: its value, and of how many positions on a side it is the largest. Null where it is masked.
 export function reading(data, sides, head, shows, query, key) {
   if (data.causal && key > query) return null
-  if (shows === DIFFERENCE) {
-    const [a, b] = [exact(data, sides[A], head, query, key), exact(data, sides[B], head, query, key)]
-    return a === undefined || b === undefined ? pooled(data, sides[DIFFERENCE], head, query, key) : { value: a - b, of: 1 }
-  }
-  const value = exact(data, sides[shows], head, query, key)
-  return value === undefined ? pooled(data, sides[shows], head, query, key) : { value, of: 1 }
+  const value = exactly(data, sides, head, shows, query, key)
+  if (value !== undefined) return { value, of: 1 }
+  return pooled(data, sides[shows], head, query, key)
+}
+
+// Positions from one cell that was sent to the next: more than one where a head was sent pooled.
+export function stride(data, sides, head) {
+  if (!sides[A].held.has(head)) return data.thumb_factor
+  return data.window.whole ? 1 : data.overview_factor
 }
 
 // Position 0 often takes most of the attention: it can be left out of the colours, or the rest told as shares of the rest.
@@ -69,11 +78,12 @@ export const FIRST = ["shown", "left out", "rest renormalised"]
 
 export function value(view, query, key) {
   const { data, sides, shown: head, shows } = view
-  const found = reading(data, sides, head, shows, query, key)
-  if (found === null || view.first !== 2 || !data.shares || shows === DIFFERENCE) return found && found.value
+  if (data.causal && key > query) return null
+  const found = exactly(data, sides, head, shows, query, key) ?? pooled(data, sides[shows], head, query, key).value
+  if (view.first !== 2 || !data.shares || shows === DIFFERENCE) return found
   if (key === 0) return null
   const rest = 1 - reading(data, sides, head, shows, query, 0).value
-  return rest > 1e-4 ? Math.min(1, found.value / rest) : null
+  return rest > 1e-4 ? Math.min(1, found / rest) : null
 }
 
 // Row `at` of the pattern (where a query attends), or column `at` (who attends to a key).
@@ -92,7 +102,8 @@ export function strongest(values, skipFirst) {
 
 // The largest value by size in a square of cells, without position 0 if that is left out; null where all are masked.
 export function largestIn(view, query, key, factor) {
-  const { size, overview_factor: step } = view.data
+  const { size } = view.data
+  const step = Math.min(factor, stride(view.data, view.sides, view.shown))
   let best = null
   for (let q = query; q < Math.min(size, query + factor); q += step) {
     for (let k = view.first && key === 0 ? 1 : key; k < Math.min(size, key + factor); k += step) {

@@ -111,7 +111,10 @@ function makeControls(view) {
     toggle("scale to max", "Stretch the colours to the largest value of this head, instead of one scale for all heads", () => fits(view), () => {
       view.toMax = !fits(view)
       paint(view)
-      paintBar(view, scaleOf(view))
+    }),
+    toggle("√", "Colours by the square root: weak values are told apart, strong ones less so", () => rooted(view), () => {
+      view.weak = !rooted(view)
+      paint(view)
     }),
   )
   if (data.size > 16) {

@@ -3,13 +3,19 @@
 
 const SIDE = 512
 const FAR = 256
+const KEPT = 40 // heads whose small pattern is kept
 const THUMB = { wide: 48, narrow: 32 }
 const LABELS = 64
 
 // Whether colours are stretched to the head that is shown: as asked, else as the data suggests.
 const fits = (view) => view.toMax ?? view.data.fit
 
-function scaleOf(view) {
+// Whether weak values are told apart at the cost of strong ones: as asked, else in long texts, where most are weak.
+const rooted = (view) => view.weak ?? view.data.size > LARGEST_CROP
+
+const scaleOf = (view) => ({ ...endsOf(view), root: rooted(view) })
+
+function endsOf(view) {
   const given = view.sides[view.shows].scale
   if (!fits(view) && !(view.first === 2 && view.shows !== DIFFERENCE)) return given
   const key = [view.data.hash, view.shown, view.shows, view.first].join()
@@ -97,14 +103,17 @@ function label(view, context, axis, at, ink, ground) {
 }
 
 // The whole of a long text, each pixel the largest of a square of cells, and a frame round what is drawn in full.
-function paintFar(view, scale) {
+function paintFar(view, scale, key) {
   const factor = Math.ceil(Math.ceil(view.data.size / FAR) / view.data.overview_factor) * view.data.overview_factor
   const count = Math.ceil(view.data.size / factor)
   view.far = { factor, count, cell: Math.max(1, Math.floor(FAR / count)) }
   const context = sized(view.farBase, count * view.far.cell, count * view.far.cell)
   context.imageSmoothingEnabled = false
   const at = (row, column) => (view.data.causal && column > row ? null : largestIn(view, row * factor, column * factor, factor))
-  context.drawImage(bitmap(view, count, scale, at), 0, 0, count * view.far.cell, count * view.far.cell)
+  const made = view.kept.get(key) ?? bitmap(view, count, scale, at)
+  if (view.kept.size > KEPT) view.kept.clear()
+  view.kept.set(key, made)
+  context.drawImage(made, 0, 0, count * view.far.cell, count * view.far.cell)
   sized(view.overview, count * view.far.cell, count * view.far.cell)
   const pooled = factor > 1 ? `max-pooled ${factor}x` : "every cell"
   view.root.querySelector(".badge").textContent = `${view.data.size} tokens, ${pooled}; the frame is drawn in full`
@@ -169,7 +178,14 @@ function paintTokens(view, scale, cell) {
     }
     if (i === at || i === view.wasAt) span.classList.toggle("at", i === at)
   })
+  if (at !== null && at !== view.wasAt) showToken(view.strip, view.spans[at])
   view.wasAt = at
+}
+
+function showToken(box, span) {
+  const [top, bottom] = [span.offsetTop - box.offsetTop, span.offsetTop - box.offsetTop + span.offsetHeight]
+  if (top < box.scrollTop) box.scrollTop = top
+  else if (bottom > box.scrollTop + box.clientHeight) box.scrollTop = bottom - box.clientHeight
 }
 
 // A thumbnail is drawn from what was pooled for it, again by the largest where there are more cells than pixels.

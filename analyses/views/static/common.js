@@ -57,7 +57,11 @@ export function ramp(stops, steps = STEPS) {
 }
 
 export const luminance = (rgb) => rgb.map(toLinear).reduce((sum, x, i) => sum + x * [0.2126, 0.7152, 0.0722][i], 0)
-export const inkOn = (rgb) => (luminance(rgb) > 0.179 ? "#0b1220" : "#ffffff")
+// The ink that can be read on a colour: where black and white are equally far, only pure black has a contrast of 4.5.
+export function inkOn(rgb) {
+  const light = luminance(rgb)
+  return light > 0.21 ? "#0b1220" : light > 0.179 ? "#000000" : "#ffffff"
+}
 export const cssColor = (rgb) => `rgb(${rgb.join(",")})`
 
 // The page's background is the colour of "nothing", so a ramp is right on any theme.
@@ -82,12 +86,15 @@ export function palette(element) {
 }
 
 // Where a value lies on its scale, 0..1; a diverging scale is symmetric, so that zero is exactly its middle.
-export function position(value, { kind, low, high }) {
+// On a scale of roots weak values are told apart, to either side of zero; strong ones less so.
+export function position(value, { kind, low, high, root }) {
   if (kind === "diverging") {
     const reach = Math.max(Math.abs(low), Math.abs(high)) || 1
-    return clamp((value + reach) / (2 * reach), 0, 1)
+    const part = clamp(value / reach, -1, 1)
+    return (1 + (root ? Math.sign(part) * Math.sqrt(Math.abs(part)) : part)) / 2
   }
-  return clamp((value - low) / (high - low || 1), 0, 1)
+  const part = clamp((value - low) / (high - low || 1), 0, 1)
+  return root ? Math.sqrt(part) : part
 }
 
 export function colorOf(value, scale, colors) {
@@ -131,12 +138,17 @@ export function onKeys(target, handlers) {
   }
 }
 
+const LEGEND = 72 // pixels; each is the colour of the value that stands there
+
 export function paintLegend(canvas, scale, colors) {
-  const lut = colors[scale.kind]
-  canvas.width = STEPS
-  canvas.height = 1
-  const image = canvas.getContext("2d").createImageData(STEPS, 1)
-  lut.forEach((rgb, i) => image.data.set([...rgb, 255], 4 * i))
+  Object.assign(canvas, { width: LEGEND, height: 1 })
+  const image = canvas.getContext("2d").createImageData(LEGEND, 1)
+  const reach = Math.max(Math.abs(scale.low), Math.abs(scale.high))
+  const low = scale.kind === "diverging" ? -reach : scale.low
+  const span = scale.kind === "diverging" ? 2 * reach : scale.high - scale.low
+  for (let i = 0; i < LEGEND; i++) {
+    image.data.set([...colorOf(low + (i / (LEGEND - 1)) * span, scale, colors), 255], 4 * i)
+  }
   canvas.getContext("2d").putImageData(image, 0, 0)
 }
 

@@ -174,7 +174,8 @@ function receive(view, data) {
   const { step, chosen, set, follows, ...rest } = data
   const drawn = JSON.stringify(rest)
   const colors = palette(view.root)
-  const focused = view.root.getRootNode().activeElement?.dataset?.name
+  const active = view.root.getRootNode().activeElement
+  const [focused, sliding] = [active?.dataset?.name, active && active === view.slider]
   const anew = view.drawn !== drawn || cssColor(view.colors.background) !== cssColor(colors.background)
   Object.assign(view, { data, colors })
   if (anew) {
@@ -185,6 +186,7 @@ function receive(view, data) {
     draw(view)
   }
   settle(view, data)
+  if (anew && sliding) view.slider?.focus()
   if (anew && focused) view.cells.flat().find((cell) => cell.dataset.name === focused)?.focus()
 }
 
