@@ -16,13 +16,14 @@ from streamlit.testing.v1 import AppTest
 
 from analyses import ffn_by_layer, memory_examples, memory_tables
 from analyses.memory_examples import Choice
+from analyses.memory_over_steps import over_steps, side_by_side
 from analyses.study import run_study
 from apps.dashboard import data, launch
 from apps.dashboard.memories import facts as memory_facts
 from apps.dashboard.memories.finder import LIMIT
 from interp.gate_signs import GateSigns
 from interp.pattern_kinds import TriggerPattern
-from model.errors import UnknownNameError
+from model.errors import InputError, UnknownNameError
 from tests.dashboard_pages import opened, said, views
 from tests.dashboard_runs import STEP, trained
 from tests.undrawn import undrawn
@@ -49,7 +50,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole = trained(root, "whole")
     shutil.copytree(whole, root / "alone")
     with undrawn():
-        run_study(STUDY, f"{whole}@{STEP}", QUICK)
+        for step in (0, STEP):
+            run_study(STUDY, f"{whole}@{step}", QUICK)
         run_study("ffn-composition", f"{whole}@{STEP}", ["n_prefixes=100"])
         run_study(STUDY, f"{root / 'alone'}@{STEP}", [*QUICK, "step_zero=false", "n_deleted=0"])
     trained(root, "heads-only", "model.ffn=none", *SHORT)
@@ -387,7 +389,7 @@ def test_a_dead_memory_is_said_to_be_dead(runs: Path, monkeypatch: pytest.Monkey
     assert "never fired" in memory_facts.value_facts(there, (1, 5))[0]
     assert memory_examples.examples(there, (1, 5), Choice.TOP) == []
     assert memory_examples.example_rows(there, (1, 5), Choice.TOP).empty
-    assert not memory_tables.promoted_rows(there, (1, 5))["followed"].any()
+    assert True not in list(memory_tables.promoted_rows(there, (1, 5))["followed"])
     assert memory_facts.strongest(there) != (1, 5)
 
 
@@ -401,3 +403,52 @@ def test_every_layer_is_in_every_figure_at_both_steps(runs: Path, monkeypatch: p
     with pytest.raises(UnknownNameError, match='no measure "agreemnt" of a layer.*Did you mean "agreement"'):
         ffn_by_layer.points(there, "agreemnt")
     assert {point.series.value for point in alone} == {"this checkpoint", "chance"}
+
+
+def test_a_memory_is_followed_over_the_steps_that_were_studied(
+    at: AppTest, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = table(at, "triggers kept")
+    assert list(rows["step"]) == [0, STEP]
+    assert rows["triggers kept"].iloc[-1] == rows["promoted kept"].iloc[-1] == 1
+    before, after = shelved(runs, monkeypatch, 0), result(runs)
+    triggers = [
+        set(zip(*(getattr(each.reading.triggers, name)[1, 5].tolist() for name in ("offset", "length")), strict=True))
+        for each in (before, after)
+    ]
+    assert rows["triggers kept"].iloc[0] == pytest.approx(len(triggers[0] & triggers[1]) / len(triggers[1]))
+    assert rows["firing rate"].iloc[0] == pytest.approx(float(before.reading.activity.firing_rate[1, 5]))
+    with pytest.raises(InputError, match="one run with the same settings"):
+        over_steps([before, replace(after, run="another")], (1, 5))
+
+
+def shelved(runs: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> Any:
+    monkeypatch.setenv(launch.ROOT_VARIABLE, str(runs))
+    (run,) = [run for run in data.runs() if run.name == "whole"]
+    saved = data.shelf(run, STUDY).at(step)
+    assert saved is not None
+    return saved.result
+
+
+@pytest.mark.parametrize(
+    ("other", "said_of_it"),
+    [
+        ("whole@0", "n = 1,054 and 1,054 prefixes"),
+        ("alone@24", "two runs: memories of one name need not do the same thing"),
+        ("heads-only@2", "There is no ffn-memories result at step 2"),
+    ],
+)
+def test_a_memory_stands_beside_itself_in_another_model(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, other: str, said_of_it: str
+) -> None:
+    at = opened(runs, "memories", monkeypatch, run="whole", memory="L1M5", b=other)
+    assert not at.exception
+    assert said_of_it in said(at)
+    if other != "heads-only@2":
+        assert list(table(at, "model")["model"]) == [f"whole@{STEP}", other]
+
+
+def test_a_memory_that_the_other_model_has_not_is_told(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(launch.ROOT_VARIABLE, str(runs))
+    with pytest.raises(InputError, match="small has no L5M1: it has 2 layers of 128 memories"):
+        side_by_side({"small": result(runs)}, (5, 1))

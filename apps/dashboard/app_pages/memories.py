@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from apps.dashboard import components, data, panels, selecting
+from apps.dashboard import components, data, panels, selecting, telling
 from apps.dashboard.memories import composition as memory_composition
 from apps.dashboard.memories import facts as memory_facts
 from apps.dashboard.memories import finder as memory_finder
@@ -29,12 +29,12 @@ run, chosen = selecting.run(), selecting.selection()
 st.title("FFN memories")
 components.run_line(run, chosen.step)
 if run.model is None:
-    st.stop()
+    components.end()
 try:
     require_memories(run.model)
 except CutawayError as error:  # there is nothing to show, and no command that would change it
     components.unasked(error)
-    st.stop()
+    components.end()
 
 saved = components.on_shelf(STUDY, run, chosen.step, data.shelf(run, STUDY))
 memory = chosen.memory
@@ -68,5 +68,5 @@ memory_promotion.draw(run, chosen.step)
 
 if saved is not None:
     st.header("What the study found")
-    components.findings(data.findings(saved))
+    telling.findings(data.findings(saved))
     panels.whole_study(saved, n=saved.result.n_prefixes, unit="prefixes")

@@ -9,7 +9,7 @@ import streamlit as st
 from analyses.ffn_composition_by_layer import CASES, MEASURES, case_rows, part_rows, parts, points
 from analyses.results import SavedResult
 from analyses.views.by_layer import READ_AS, by_layer_figure, parts_figure, point_rows
-from apps.dashboard import components, data, panels, snippets
+from apps.dashboard import components, data, panels, snippets, telling
 from apps.dashboard.data import Run
 from apps.dashboard.panels import Panel, about_saved
 from model.errors import NotAdditiveError
@@ -59,7 +59,7 @@ def draw(run: Run, step: int | None, layer: int) -> None:
     )  # fmt: skip
     units = f"intervals over {result.n_units} {result.unit}"
     components.provenance(saved, f"n = {result.n_prefixes:,} prefixes of {result.config.split} text", units)
-    components.findings(data.findings(saved))
+    telling.findings(data.findings(saved))
     panels.whole_study(saved, n=result.n_prefixes, unit="prefixes")
 
 

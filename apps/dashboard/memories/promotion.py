@@ -9,7 +9,7 @@ import streamlit as st
 from analyses.memory_promotion_views import turned_on_rows, written_payload, written_rows
 from analyses.results import SavedResult
 from analyses.views import View
-from apps.dashboard import components, data, panels, snippets
+from apps.dashboard import components, data, panels, snippets, telling
 from apps.dashboard.data import Run
 from apps.dashboard.panels import Panel, about_saved
 
@@ -22,7 +22,7 @@ def draw(run: Run, step: int | None) -> None:
     if saved is None:
         return
     result = saved.result
-    components.findings(data.findings(saved))
+    telling.findings(data.findings(saved))
     with st.grid(2, min_column_width=400, gap=("small", "medium")) as columns:
         with columns.cell():
             st.subheader(f"Turned on for {components.literal(result.concept)}")
