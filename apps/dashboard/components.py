@@ -6,8 +6,8 @@ bound text inputs of the entrypoint, and through them into the address. Pointing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NoReturn
 
 import pandas as pd
 import streamlit as st
@@ -244,10 +244,21 @@ def _go_to(step: int) -> None:
     st.session_state["step"] = step
 
 
+class PageEnd(Exception):  # noqa: N818 - it is no error
+    """The page has said all that there is."""
+
+
+def end() -> NoReturn:
+    """End the page here. Unlike `st.stop`, what is drawn around it afterwards is still drawn: its keys, for one."""
+    raise PageEnd
+
+
 def guarded(page: Callable[[], None]) -> None:
     """Draw a page; an error that was written for the user is shown in its place."""
     try:
         page()
+    except PageEnd:
+        return
     except CutawayError as error:
         damaged(error)
 

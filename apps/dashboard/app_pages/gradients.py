@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from apps.dashboard import components, data, panels, selecting
+from apps.dashboard import components, data, panels, selecting, telling
 from apps.dashboard.gradients import over_training, studied
 from apps.dashboard.gradients.source import logs
 
@@ -13,7 +13,7 @@ st.title("Norms & gradients")
 components.run_line(run, chosen.step)
 st.caption(components.literal(data.question(STUDY)))
 if run.fault:
-    st.stop()
+    components.end()
 
 shelf = data.shelf(run, STUDY)
 saved = components.on_shelf(STUDY, run, chosen.step, shelf)
@@ -24,7 +24,7 @@ if saved is None and shelf.results:
 found = () if saved is None else data.findings(saved)
 if found:
     st.header("What the study found")
-    components.findings(found)
+    telling.findings(found)
 
 logged = logs(run, chosen.step, saved)
 if logged.maps:
