@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import streamlit as st
 
 from analyses.results import SavedResult
-from apps.dashboard import components, data
+from apps.dashboard import components, data, telling
 from apps.dashboard.data import Run
 
 
@@ -26,7 +26,7 @@ def draw(run: Run, step: int | None) -> None:
         saved = saved_at(run, step)
         for study, result in saved.items():
             st.subheader(components.literal(data.question(study)), anchor=False)
-            components.findings_in_short(finding for finding in data.findings(result) if finding.of_run)
+            telling.findings_in_short(finding for finding in data.findings(result) if finding.of_run)
             components.provenance(result)
         for study in data.shelves(run):
             components.faults(study, run, step)
