@@ -63,6 +63,10 @@ def _picked(key: str) -> None:
             st.session_state[name] = str(value)
 
 
+SNUG = {"left": 0, "right": 4, "top": 4, "bottom": 2}
+"""Pixels round a figure on a page; unless told, Streamlit keeps a blank strip of 20 below."""
+
+
 def chart(
     figure: Any,
     *,
@@ -73,6 +77,7 @@ def chart(
 ) -> None:
     """Draw a study's figure as the study drew it, on the page's own background; a click may call `on_select`."""
     spec = spec_of(figure, dark=st.context.theme.type == "dark")
+    spec = {"padding": SNUG, **spec}
     st.vega_lite_chart(spec, theme=None, width=width, key=key, alt=alt, on_select=on_select or "ignore")
 
 
@@ -244,7 +249,7 @@ def _go_to(step: int) -> None:
     st.session_state["step"] = step
 
 
-class PageEnd(Exception):  # noqa: N818 - it is no error
+class PageEnd(Exception):
     """The page has said all that there is."""
 
 
