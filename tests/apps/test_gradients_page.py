@@ -1,0 +1,91 @@
+"""The Norms & gradients page: maps of run and twin, what they share, and what is said where something is missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.dashboard_pages import fire, opened, said
+from tests.dashboard_runs import STEP, own_runs, whole_runs
+
+__all__ = ["own_runs", "whole_runs"]  # fixtures
+
+pytestmark = pytest.mark.whole
+
+
+def figures(at) -> dict[str, dict]:
+    return {chart.proto.id.rsplit("-", 1)[-1]: json.loads(chart.proto.spec) for chart in at.get("vega_lite_chart")}
+
+
+def test_a_run_and_the_one_it_is_compared_with_are_shown_on_one_scale(whole_runs: Path, monkeypatch) -> None:
+    at = opened(whole_runs, "gradients", monkeypatch, run="whole", b=f"bare@{STEP}")
+    text = said(at)
+    assert not at.exception
+    assert "whole and bare differ in the placement of the norms and in nothing else that shapes training." in text
+    assert "|dL/dx|: whole (pre-norm)" in text and "|dL/dx|: bare (post-norm)" in text
+    assert "one colour scale" in text and "seed 0" in text and "held-out sequences" in text
+    assert "the logs do not tell position 0 apart" in text
+    assert "This result left out the models drawn at initialization" in text
+    assert "The stream's gradient, bottom over top" in text and "95% intervals over 4 groups" in text
+    shares = at.dataframe[0].value
+    assert shares.loc[shares["what"] == "initial weights", "verdict"].tolist() == ["same"]
+
+    at.segmented_control(key="gradient_matrix").set_value("W_K").run()
+    assert "|dL/dW_K|: bare (post-norm)" in said(at) and not at.exception
+
+
+def test_a_run_without_a_twin_names_the_one_that_could_be_and_the_command(whole_runs: Path, monkeypatch) -> None:
+    at = opened(whole_runs, "gradients", monkeypatch, run="whole", matrix="W_Z")
+    text = said(at)
+    assert "Shown without a twin, though bare differs in nothing but its norms" in text
+    assert f"cutaway run gradient-flow {whole_runs}/whole --set twin={whole_runs}/bare" in text
+    assert 'matrix: there is no matrix "W_Z"' in text
+    assert "|dL/dW_out|: whole (pre-norm)" in text
+    assert not at.exception
+
+
+def test_maps_are_shown_without_a_study_and_what_is_missing_is_said(own_runs: Path, monkeypatch) -> None:
+    shutil.rmtree(own_runs / "whole")
+    at = opened(own_runs, "gradients", monkeypatch, run="bare")
+    text = said(at)
+    assert f"There is no gradient-flow result at step {STEP}." in text
+    assert f"cutaway run gradient-flow {own_runs}/bare@{STEP}" in text
+    assert "no run here is bare with other norms" in text
+    assert "|dL/dx|: bare (post-norm)" in text
+    (own_runs / "bare" / "metrics.jsonl").unlink()
+    at.run()
+    assert "bare has logged no gradient norms" in said(at) and not at.exception
+
+
+def test_an_unfair_pair_and_damaged_logs_are_told(own_runs: Path, monkeypatch) -> None:
+    record = own_runs / "bare" / "run.json"
+    settings = json.loads(record.read_text("utf-8"))
+    settings["config"]["optim"]["lr"] = 0.5
+    record.write_text(json.dumps(settings), "utf-8")
+    at = opened(own_runs, "gradients", monkeypatch, run="whole", b=f"bare@{STEP}")
+    assert "differ, or cannot be compared, in: learning rate." in said(at)
+    log = own_runs / "bare" / "metrics.jsonl"
+    log.write_text("not json\n" + log.read_text("utf-8"), "utf-8")
+    at.run()
+    assert "metrics.jsonl" in "".join(error.value for error in at.error) and not at.exception
+
+
+def test_the_key_p_pins_both_maps_with_what_the_study_says(own_runs: Path, monkeypatch) -> None:
+    from analyses.notebook_file import load, notebook_path
+
+    at = opened(own_runs, "gradients", monkeypatch, run="whole", b=f"bare@{STEP}")
+    fire(at, "keys", "pressed", [{"id": 1, "key": "p"}])
+    token = at.session_state["notes"]
+    (pin,) = load(notebook_path(own_runs, token)).pins
+    assert pin.title == "Gradient of the stream in whole and bare"
+    assert pin.page == "gradients" and pin.query["b"] == f"bare@{STEP}" and "notes" not in pin.query
+    assert set(pin.rows.frame()["run"]) == {"whole", "bare"}
+    assert [part["title"] for part in pin.figure["hconcat"]] == [
+        "|dL/dx|: whole (pre-norm)",
+        "|dL/dx|: bare (post-norm)",
+    ]
+    assert any("paired change" in sentence for sentence in pin.sentences)
+    assert pin.about["n"] == 4 and pin.about["unit"] == "held-out sequences"
