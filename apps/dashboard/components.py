@@ -18,7 +18,7 @@ from analyses.shelf import Shelf
 from analyses.views import View, sources
 from analyses.views.payload import Payload, apart, checked, live_fields
 from analyses.views.sources import follower
-from apps.dashboard import data
+from apps.dashboard import data, telling
 from apps.dashboard.address import Part, choice_of, restore, write
 from apps.dashboard.charts import spec_of
 from apps.dashboard.data import Run
@@ -87,6 +87,10 @@ def panel(figure: Mapping[str, Any], title: str, said: str, *, key: str) -> None
         st.caption(f"**{literal(title)}**  \n{literal(said)}")
         untitled = {name: part for name, part in figure.items() if name != "title"}
         chart(untitled, alt=said, key=key, width="stretch")
+
+
+findings, findings_in_short = telling.findings, telling.findings_in_short
+"""Findings by their leads, the sentences behind folds."""
 
 
 def sentences(texts: Iterable[str]) -> None:
