@@ -32,12 +32,21 @@ class Target(StrEnum):
 
 
 def one_token(lab: Lab, word: str) -> int:
-    """The one token that a text is, or `InputError`."""
-    ids = lab.tokenizer.encode(word)
+    r"""The one token that a text is, or that is printed so, such as `\n`, `<bos>` or `\xc3`; else `InputError`."""
+    unreadable = None
+    try:
+        ids = lab.tokenizer.encode(word)
+    except InputError as error:
+        ids, unreadable = [], error
     if len(ids) == 1:
         return ids[0]
-    if not ids:
+    if not word:
         raise InputError("no token is named; type the text of one")
+    printed = lab.tokenizer.str_tokens(list(range(lab.tokenizer.d_vocab)))
+    if word in printed:
+        return printed.index(word)
+    if unreadable is not None:
+        raise unreadable
     parts = ", ".join(repr(part) for part in lab.tokenizer.str_tokens(ids)[:4])
     more = ", ..." if len(ids) > 4 else ""
     raise InputError(f"{word[:40]!r} is {len(ids)} tokens of this model ({parts}{more}), not one; type one of them")

@@ -109,6 +109,7 @@ def test_more_tokens_than_there_are_cannot_be_kept(labs: tuple[Lab, Lab]) -> Non
 
 def test_a_word_that_is_not_one_token_is_told_so(labs: tuple[Lab, Lab]) -> None:
     assert one_token(labs[0], "c") == LETTERS.index("c")
+    assert one_token(labs[0], "<bos>") == labs[0].tokenizer.bos, "as it is printed"
     with pytest.raises(InputError, match=r"'ab' is 2 tokens of this model \('a', 'b'\), not one; type one of them"):
         lens_on(labs[0], "prompt", PROMPT, target="token", word="ab")
     with pytest.raises(InputError, match="no token is named"):

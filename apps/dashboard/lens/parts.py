@@ -1,0 +1,254 @@
+"""The Lens page: the table, the chosen position in it, and the logit taken apart there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import streamlit as st
+
+from analyses.lens_figures import top_figure, trajectory_figure
+from analyses.lens_rows import lens_rows, same_text, target_rows, top_rows
+from analyses.views import View, lens_table_payload, visible
+from analyses.views.lens_table import Cells
+from apps.dashboard import address, components, data, keys, panels, passes, snippets
+from apps.dashboard.data import Run
+from apps.dashboard.findings import pins
+from apps.dashboard.lens import asked as asking
+from apps.dashboard.lens import reads
+from apps.dashboard.lens.asked import CELLS, PLACE, SHORT, Asked
+from apps.dashboard.panels import Panel
+from apps.dashboard.selecting import Compared
+from apps.dashboard.state import Selection
+from interp.live_lens import LONGEST, LiveLens
+from interp.live_targets import Target, one_token
+from model.errors import CutawayError
+
+PITFALLS = (
+    "An early reading is not what a layer knows: it may write in a basis that only later layers turn into tokens.",
+    "Ranks and probabilities of one text are no claim about the model.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looked:
+    """A text through the lens of one checkpoint, and what is chosen in it."""
+
+    run: Run
+    chosen: Selection
+    asked: Asked
+    seen: LiveLens
+    position: int
+    place: str
+    other: LiveLens | None
+    compared: Compared | None
+
+    @property
+    def here(self) -> int:
+        """The chosen position within the stretch that was read."""
+        return self.position - self.seen.start
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What the two checkpoints are called."""
+        return self.chosen.spec, "" if self.compared is None else self.compared.spec
+
+    def target(self) -> str:
+        """How the target is printed at the chosen position."""
+        return visible(self.seen.spelled[int(self.seen.targets[self.here])])
+
+    def about(self, **more: Any) -> dict[str, Any]:
+        """What the numbers rest on."""
+        note = {"source": self.seen.source, "target": self.asked.target, "prompt": self.chosen.prompt}
+        return panels.about_live(self.run, self.chosen.step, n=1, unit="text", **note, **more)
+
+    def python(self, *lines: str, imports: tuple[str, ...]) -> str:
+        """Python that reads the same text as `seen`, and then does `lines`."""
+        start = f", start={self.seen.start}" if self.seen.start else ""
+        call = f"lens_on(lab, {text_of(self.chosen)}{self.asked.spelled('target', 'word')}{start}, n_top={reads.N_TOP})"
+        return snippets.opened(
+            self.run, self.chosen.step, f"seen = {call}", *lines,
+            imports=["from interp.live_lens import lens_on", *imports],
+        )  # fmt: skip
+
+
+def text_of(chosen: Selection) -> str:
+    """The selected text as arguments of the library."""
+    return f"{chosen.text.value!r}, {chosen.prompt!r}" if chosen.text == "prompt" else f"{chosen.text.value!r}, ''"
+
+
+def read(run: Run, chosen: Selection, compared: Compared | None) -> Looked | None:
+    """Draw what can be chosen, and read the text; None where it cannot be read, which is said."""
+    for notice in address.restore(asking.PARTS):
+        st.warning(components.literal(notice), icon=":material/link_off:")
+    lab = data.lab(run, chosen.step)
+    target, word = asking.pick_target(asking.as_typed(lambda typed: one_token(lab, typed)))
+    asked = Asked(target=target, word=word)
+    try:
+        tokens, _ = passes.text(run, chosen)
+        position = _position(chosen, len(tokens))
+        seen = reads.lens(run, chosen, asked, position // LONGEST * LONGEST)
+        other = _other(chosen, asked, seen, compared)
+    except CutawayError as error:
+        components.damaged(error)
+        return None
+    place, notice = asking.within(str(st.session_state.get(PLACE) or ""), seen.reading.labels)
+    if notice is not None:
+        st.warning(components.literal(f"place: {notice}. Below: {place}."), icon=":material/link_off:")
+    _keys(position, len(tokens))
+    return Looked(
+        run=run, chosen=chosen, asked=asked, seen=seen, position=position, place=place, other=other,
+        compared=None if other is None else compared,
+    )  # fmt: skip
+
+
+def _position(chosen: Selection, n_text: int) -> int:
+    if chosen.token is None:
+        return n_text - 1
+    if chosen.token >= n_text:
+        said = f"token: there is no position {chosen.token} in this text; it has 0..{n_text - 1}. Below: the last."
+        st.warning(components.literal(said), icon=":material/link_off:")
+        return n_text - 1
+    return chosen.token
+
+
+def _other(chosen: Selection, asked: Asked, seen: LiveLens, compared: Compared | None) -> LiveLens | None:
+    """The same text in the checkpoint to compare with; None, and a sentence, where it is another one there."""
+    if compared is None:
+        return None
+    try:
+        other = reads.lens(compared.run, reads.at(chosen, compared.run, compared.step), asked, seen.start)
+    except CutawayError as error:
+        components.unasked(CutawayError(f"{compared.spec} is not compared with: {error}"))
+        return None
+    if same_text(seen, other):
+        return other
+    components.unasked(CutawayError(f"{compared.spec} is not compared with: it reads this text as other tokens."))
+    return None
+
+
+def _keys(position: int, n_text: int) -> None:
+    keys.bind("j", "next token", _go, position, 1, n_text)
+    keys.bind("k", "token before", _go, position, -1, n_text)
+    keys.bind("v", "what the table's colours show", _cycle)
+    keys.browser("d", "the two checkpoints, and their difference")
+
+
+def _go(position: int, by: int, n_text: int) -> None:
+    now = str(st.session_state.get("token") or "")
+    at = int(now) if now.isascii() and now.isdigit() else position
+    st.session_state["token"] = str(min(n_text - 1, max(0, at + by)))
+
+
+def _cycle() -> None:
+    every = list(Cells)
+    now = st.session_state.get(CELLS)
+    st.session_state[CELLS] = every[(every.index(Cells(now)) + 1) % len(every) if now in every else 1].value
+
+
+def table(looked: Looked) -> None:
+    """Every place at every position."""
+    seen = looked.seen
+    target = SHORT[Target(looked.asked.target)]
+    payload = lens_table_payload(
+        seen, target=target, guessed=looked.asked.target == Target.NEXT.value, other=looked.other, names=looked.names
+    )
+    live = {"token": looked.position, "chosen": looked.place, "cells": st.session_state.get(CELLS)}
+    panel = Panel(
+        key="lens_table", title="The stream read as a prediction", rows=lambda: lens_rows(seen),
+        about=looked.about(note=seen.reading.note),
+        python=looked.python("rows = lens_rows(seen)", imports=("from analyses.lens_rows import lens_rows",)),
+    )  # fmt: skip
+    panels.show(View.LENS_TABLE, payload, panel, live=live)
+    weights = data.manifest(looked.run, looked.chosen.step or 0).weights_sha256[:8]
+    stretch = f"positions {seen.start} to {seen.start + len(seen.tokens) - 1} of {seen.n_text}, J and K go on"
+    components.caption(
+        seen.source, looked.chosen.spec, f"weights {weights}", stretch if len(seen.tokens) < seen.n_text else None,
+        None if looked.compared is None else f"compared with {looked.compared.spec}",
+        "bold, underlined: the target",
+    )  # fmt: skip
+    st.caption(components.literal(" ".join((seen.reading.note, *PITFALLS))))
+    pins.offer(
+        title=_title(looked), sentences=[_sentence(looked)], panel=panel,
+        view=View.LENS_TABLE, payload={**payload, "token": looked.position, "chosen": looked.place},
+    )  # fmt: skip
+
+
+def _title(looked: Looked) -> str:
+    return f"Position {looked.position} ‘{visible(looked.seen.tokens[looked.here])}’ → ‘{looked.target()}’"
+
+
+def _sentence(looked: Looked) -> str:
+    """When the target comes first for good, in one sentence with what it rests on."""
+    rows = target_rows(looked.seen, looked.position)
+    ranks, last = list(rows["target rank"]), rows["target log-probability"].iloc[-1]
+    end = f"log-probability {round(last, 2) + 0.0:.2f} at the end"
+    first = next((index for index in range(len(ranks)) if set(ranks[index:]) == {1}), None)
+    when = f"has rank {ranks[-1]}" if first is None else f"is first from {rows['place'].iloc[first]} on"
+    text = looked.seen.source.removeprefix("n = 1: ")
+    return f"‘{looked.target()}’ {when}, {end} ({looked.chosen.spec}; one position of one text: {text})."
+
+
+def position(looked: Looked) -> None:
+    """The chosen cell's distribution, and the target from place to place."""
+    seen, at, place = looked.seen, looked.position, looked.place
+    st.header(components.literal(_title(looked)))
+    components.sentences([_sentence(looked)])
+    shown = {looked.names[0]: seen} | ({} if looked.other is None else {looked.names[1]: looked.other})
+    ways = {name: target_rows(each, at) for name, each in shown.items() if each.reading.labels == seen.reading.labels}
+    with st.grid(3, min_column_width=300, gap=("small", "medium")) as columns:
+        with columns.cell():
+            _tops(looked, shown)
+        for field, title in (("target log-probability", "log-probability, nats"), ("target rank", "rank, 1 on top")):
+            with columns.cell():
+                panel = _way(looked, f"lens_{field.split()[1]}", f"{field} over places")
+                figure = trajectory_figure(ways, field, title, place)
+                panels.small(panel, figure, f"of ‘{looked.target()}’ at position {at}; dashed: {place}")
+    box = st.expander("Every place in numbers", key="lens_numbers_box", on_change="rerun", type="compact")
+    if box.open:
+        with box:
+            panels.table(_way(looked, "lens_numbers", "Every place in numbers"), alt="The target at every place")
+    components.caption("n = 1 position of one text", looked.chosen.spec, "rank 1: no token has a larger logit",
+                       "KL from the final prediction; entropy in nats")  # fmt: skip
+
+
+def _way(looked: Looked, key: str, title: str) -> Panel:
+    return Panel(
+        key=key, title=title, rows=lambda: target_rows(looked.seen, looked.position),
+        about=looked.about(position=looked.position),
+        python=looked.python(
+            f"rows = target_rows(seen, {looked.position})", imports=("from analyses.lens_rows import target_rows",)
+        ),
+    )  # fmt: skip
+
+
+def _tops(looked: Looked, shown: dict[str, LiveLens]) -> None:
+    """The likeliest tokens of the chosen cell, in each checkpoint."""
+    for index, (name, seen) in enumerate(shown.items()):
+        if looked.place not in seen.reading.labels:
+            continue
+        mine = replace(looked, seen=seen)
+        n = 10 if len(shown) == 1 else 5
+        panel = Panel(
+            key=f"lens_top_{index}", title=f"Likeliest at {looked.place}" + ("" if index == 0 else f", {name}"),
+            rows=lambda seen=seen: top_rows(seen, looked.position, looked.place),
+            about=looked.about(position=looked.position, place=looked.place),
+            python=_of(mine, looked, index),
+        )  # fmt: skip
+        drawn = top_figure(top_rows(seen, looked.position, looked.place), n)
+        panels.small(panel, drawn, f"{name}; orange: the target")
+
+
+def _of(mine: Looked, looked: Looked, index: int) -> str:
+    if index and looked.compared is not None:
+        other = looked.compared
+        mine = replace(mine, run=other.run, chosen=reads.at(looked.chosen, other.run, other.step))
+    return mine.python(
+        f"rows = top_rows(seen, {looked.position}, {looked.place!r})",
+        imports=("from analyses.lens_rows import top_rows",),
+    )
+
+
+def leave() -> None:
+    """Put what was chosen into the address, after everything was drawn."""
+    address.write(asking.PARTS)
