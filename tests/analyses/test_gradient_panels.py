@@ -114,7 +114,7 @@ def test_both_maps_are_on_one_colour_scale_and_every_figure_is_valid(pair: tuple
     factors = {"what": ["now"], "ratio": [2.0], "low": [1.5], "high": [3.0]}
     layers = {"layer": [0, 1], "matrix": ["W_Q"] * 2, "step": [0, 0], GRADIENT: [1.0, 2.0]}
     every = [
-        *halves, figures.side_by_side([("a", halves[0])]), figures.places_figure(slices, RMS, "size"),
+        figures.side_by_side([("a", halves[0])]), figures.places_figure(slices, RMS, "size"),
         figures.steps_figure(ratio_frame(maps), "ratio", "ratio", step=4), figures.ratios_figure(pd.DataFrame(factors)),
         figures.layers_figure(pd.DataFrame(layers), GRADIENT), figures.seeds_figure(seeds, "layer", "y", ("x", "y")),
     ]  # fmt: skip
