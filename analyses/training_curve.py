@@ -88,25 +88,44 @@ def _losses(rows: Sequence[Row], column: str) -> list[tuple[int, int, float]]:
     return [(row["step"], row["tokens"], row[column]) for row in rows if row.get(column) is not None]
 
 
-def figure(rows: Sequence[Row], *, d_vocab: int, name: str) -> Any:
-    """Loss over tokens seen, one line for each kind of token, and a rule at ln V."""
-    long = table(rows)
+def tables(runs: Mapping[str, Sequence[Row]]) -> pd.DataFrame:
+    """The losses of several runs, by their names, in one long table."""
+    return pd.concat([table(rows).assign(run=name) for name, rows in runs.items()], ignore_index=True)
+
+
+def figure(rows: Sequence[Row], *, d_vocab: int, name: str, other: tuple[str, Sequence[Row]] | None = None) -> Any:
+    """Loss over tokens seen, one line for each kind of token, and a rule at ln V.
+
+    Args:
+        rows: of metrics.jsonl.
+        d_vocab: tokens that the model can name.
+        name: of the run.
+        other: name and rows of another run, drawn in dashes.
+    """
+    long = tables({name: rows} | ({} if other is None else dict([other])))
     kinds = [kind for kind in dict.fromkeys(LINES.values()) if kind in set(long["what"])]
     uniform = math.log(d_vocab)
+    dashes = alt.StrokeDash(
+        "run:N", sort=None, scale=alt.Scale(domain=list(dict.fromkeys(long["run"])), range=[[1, 0], [5, 4]]),
+        legend=None if other is None else alt.Legend(title="run", orient="top", symbolType="stroke"),
+    )  # fmt: skip
     lines = (
         alt.Chart(long)
         .mark_line(interpolate="monotone")
         .encode(
             x=alt.X("tokens:Q", title="tokens seen", axis=alt.Axis(format="~s")),
             y=alt.Y("loss:Q", title="loss (nats per token)", scale=alt.Scale(zero=True)),
-            color=alt.Color("what:N", title="loss on", scale=categorical(kinds), legend=alt.Legend(orient="top")),
-            tooltip=["step", alt.Tooltip("tokens:Q", format=","), "what", alt.Tooltip("loss:Q", format=".3f")],
+            color=alt.Color("what:N", title="loss on", scale=categorical(kinds),
+                            legend=alt.Legend(orient="top", columns=2)),
+            tooltip=["run", "step", alt.Tooltip("tokens:Q", format=","), "what", alt.Tooltip("loss:Q", format=".3f")],
         )
-    )
+    )  # fmt: skip
+    if other is not None:
+        lines = lines.encode(strokeDash=dashes)
     guess = pd.DataFrame(
         {
             "uniform": [uniform],
-            "tokens": [long["tokens"].max()],
+            "tokens": [max(long["tokens"].tolist())],
             "label": [f"ln\u00a0V = {uniform:.2f}: guessing evenly"],
         }
     )
@@ -116,5 +135,6 @@ def figure(rows: Sequence[Row], *, d_vocab: int, name: str) -> Any:
         .mark_text(align="right", baseline="bottom", dy=-3, color=QUIET)
         .encode(x="tokens:Q", y="uniform:Q", text="label:N")
     )
-    chart = alt.layer(lines, rule, words).properties(width=WIDTH, height=280, title=f"The loss of {name}")
+    title = f"The loss of {name}" + ("" if other is None else f", and of {other[0]} in dashes")
+    chart = alt.layer(lines, rule, words).properties(width=WIDTH, height=280, title=title)
     return themed(chart)

@@ -39,6 +39,9 @@ STYLE = """<style>
 .findings .mark { display: inline-block; width: 1.3em; text-indent: 0; opacity: .7; }
 .findings .denied > summary, .findings .denied.alone { opacity: .7; }
 .findings .group { opacity: .85; font-size: .93em; }
+.facts { display: grid; grid-template-columns: max-content 1fr; gap: 3px 14px; margin: 0; font-size: .92em; }
+.facts dt { opacity: .62; }
+.facts dd { margin: 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
 .findings .group .inner { margin-left: 1.3em; }
 </style>"""
 
@@ -104,6 +107,12 @@ def _draw(parts: Sequence[str]) -> None:
     said = "".join(parts)
     if said:
         st.html(f'<div class="findings">{said}</div>')
+
+
+def facts(told: Sequence[tuple[str, str]]) -> None:
+    """Names and what they are, in two columns."""
+    rows = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in told)
+    st.html(f'<dl class="facts">{rows}</dl>')
 
 
 def style() -> None:

@@ -1,0 +1,106 @@
+"""What is saved of a run: checkpoints, results of every study, logs; how much, since when, and what makes the rest.
+
+Only names, sizes and times of files are read, so that it costs nothing however much there is.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analyses.registry import STUDIES
+from analyses.results import RECORD, from_here
+
+COLUMNS = ["what", "n", "steps", "bytes", "saved", "at this step", "command"]
+
+
+def inventory_rows(run_dir: Path | str, step: int | None = None) -> pd.DataFrame:
+    """One row for each kind of thing a run can have.
+
+    Args:
+        run_dir: the run's folder.
+        step: the checkpoint for which commands are given, and for which it is said whether there is a result.
+    """
+    run = Path(run_dir)
+    return pd.DataFrame([*_files(run), *(_study(run, study, step) for study in STUDIES)], columns=COLUMNS)
+
+
+def _files(run: Path) -> Iterator[dict[str, Any]]:
+    checkpoints = sorted((run / "checkpoints").glob("step-*"))
+    steps = [int(folder.name.removeprefix("step-")) for folder in checkpoints if folder.name[5:].isdigit()]
+    yield _row("checkpoints", checkpoints, steps, "", "")
+    for what, name, command in (
+        ("training log", "metrics.jsonl", ""),
+        ("held-out tokens", "eval.safetensors", ""),
+        ("report", "report.html", f"cutaway report {shlex.quote(str(from_here(run)))}"),
+    ):
+        file = run / name
+        yield _row(what, [file] if file.exists() else [], [], "", "" if file.exists() else command)
+
+
+def _study(run: Path, study: str, step: int | None) -> dict[str, Any]:
+    found = sorted(record.parent for record in (run / "studies" / study).glob(f"[!.]*/{RECORD}"))
+    names = [folder.name.partition("-")[0] for folder in found]
+    steps = [int(name) for name in names if name.isdigit()]
+    here = "" if step is None else ("yes" if step in steps else "no")
+    at = str(from_here(run)) if step is None else f"{from_here(run)}@{step}"
+    return _row(study, found, steps, here, "" if here == "yes" else f"cutaway run {study} {shlex.quote(at)}")
+
+
+def _row(what: str, found: list[Path], steps: list[int], here: str, command: str) -> dict[str, Any]:
+    files = [file for path in found for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
+    newest = max((file.stat().st_mtime for file in files), default=None)
+    return {
+        "what": what,
+        "n": len(found),
+        "steps": spans(steps),
+        "bytes": sum(file.stat().st_size for file in files if file.is_file()),
+        "saved": "" if newest is None else datetime.fromtimestamp(int(newest), UTC).isoformat(),
+        "at this step": here,
+        "command": command,
+    }
+
+
+def spans(steps: list[int]) -> str:
+    """Steps in a few words: all of a few, the first and the last of many.
+
+    >>> spans([0, 512]), spans([0, 1, 2, 4, 8])
+    ('0, 512', '0 to 8')
+    """
+    every = sorted(set(steps))
+    return ", ".join(map(str, every)) if len(every) <= 3 else f"{every[0]} to {every[-1]}"
+
+
+def in_bytes(n: int) -> str:
+    """A size as it is read.
+
+    >>> in_bytes(0), in_bytes(2_300), in_bytes(41_000_000)
+    ('–', '2.3 kB', '41 MB')
+    """
+    if n == 0:
+        return "–"
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n >= size:
+            return f"{n / size:.1f} {unit}" if n < 10 * size else f"{n / size:.0f} {unit}"
+    return f"{n} B"
+
+
+def age(saved: str, now: datetime) -> str:
+    """How long ago, in one unit.
+
+    >>> age("2026-01-01T00:00:00+00:00", datetime(2026, 1, 3, tzinfo=UTC)), age("", datetime(2026, 1, 3, tzinfo=UTC))
+    ('2 days ago', '–')
+    """
+    if not saved:
+        return "–"
+    seconds = (now - datetime.fromisoformat(saved)).total_seconds()
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= length:
+            n = int(seconds // length)
+            return f"{n} {unit}{'' if n == 1 else 's'} ago"
+    return "just now"

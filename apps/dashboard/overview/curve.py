@@ -1,0 +1,59 @@
+"""How the run learned, and the compared run over it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from analyses import training_curve
+from analyses.results import from_here
+from apps.dashboard import components, data, panels
+from apps.dashboard.data import Run
+from apps.dashboard.overview.inventory import seed_of
+from apps.dashboard.panels import Panel
+from apps.dashboard.selecting import Compared
+
+
+def draw(run: Run, step: int | None, other: Compared | None) -> None:
+    """The losses over tokens seen, or why there are none."""
+    rows = data.metrics(run)
+    if not rows or run.model is None:
+        if run.imported_from:
+            components.missing(training_curve.untold(run.name, run.imported_from))
+        else:
+            components.missing(f"{run.name} has logged nothing: there is no metrics.jsonl to draw.")
+        return
+    theirs = None if other is None or other.run.name == run.name else (other.run.name, data.metrics(other.run))
+    theirs = theirs if theirs is not None and theirs[1] else None
+    runs = {run.name: rows} | ({} if theirs is None else dict([theirs]))
+    paths = {run.name: run.path} | ({} if theirs is None or other is None else {other.run.name: other.run.path})
+    seed = seed_of(run)
+    panel = Panel(
+        key="curve",
+        title=f"The loss of {' and '.join(runs)}",
+        rows=lambda: training_curve.tables(runs),
+        about=panels.about_live(run, step, n=len(rows), unit="logged steps", seed=seed),
+        python=_python(paths),
+    )
+    figure = training_curve.figure(rows, d_vocab=run.model.d_vocab, name=run.name, other=theirs)
+    panels.chart(panel, figure, alt=f"{panel.title} over training tokens", width="stretch")
+    components.findings(training_curve.findings(rows, d_vocab=run.model.d_vocab, name=run.name, seed=seed))
+    if theirs is not None and other is not None and other.run.model is not None:
+        their_seed = seed_of(other.run)
+        components.findings(
+            training_curve.findings(theirs[1], d_vocab=other.run.model.d_vocab, name=theirs[0], seed=their_seed)
+        )
+    components.caption(
+        f"{len(rows):,} logged steps", None if seed is None else f"seed {seed}", "one run: no interval over seeds",
+        "metrics.jsonl",
+    )  # fmt: skip
+
+
+def _python(paths: dict[str, Path]) -> str:
+    lines = [f"    {name!r}: read_metrics(Path({str(from_here(path))!r}))," for name, path in paths.items()]
+    opening = [
+        "from pathlib import Path",
+        "",
+        "from analyses import training_curve",
+        "from model.lab import read_metrics",
+    ]
+    return "\n".join([*opening, "", "runs = {", *lines, "}", "rows = training_curve.tables(runs)", ""])

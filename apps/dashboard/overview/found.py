@@ -1,0 +1,85 @@
+"""What every study found at one checkpoint, in short, and where to look closer."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from analyses.attention_patterns import Result as AttentionPatterns
+from analyses.registry import Finding
+from analyses.results import SavedResult
+from analyses.shelf import Shelf
+from apps.dashboard import components, data, panels
+from apps.dashboard.data import Run
+
+PAGE_OF = {
+    "attention-patterns": "heads",
+    "head-ablation": "ablate",
+    "head-circuits": "heads",
+    "head-importance": "heads",
+    "self-repair": "heads",
+    "ffn-memories": "memories",
+    "ffn-composition": "memories",
+    "memory-promotion": "memories",
+    "gradient-flow": "gradients",
+    "training-dynamics": "training",
+}
+"""The page that shows a study in full; the others are drawn here."""
+
+
+def draw(run: Run, step: int | None) -> None:
+    """A card for each study that has a result; the commands of the others together."""
+    shelves = data.shelves(run)
+    saved = {study: shelf.at(step) for study, shelf in shelves.items()}
+    found = {study: each for study, each in saved.items() if each is not None}
+    columns = st.columns(2, gap="medium")
+    for at, (study, result) in enumerate(found.items()):
+        with columns[at % 2]:
+            _card(study, result, run, step)
+    for study in shelves:
+        components.faults(study, run, step)
+    _absent({study: shelves[study] for study in shelves if study not in found}, run, step)
+
+
+def _card(study: str, saved: SavedResult, run: Run, step: int | None) -> None:
+    with st.container(border=True, gap="xsmall", key=f"card-{study}"):
+        st.subheader(components.literal(data.question(study)))
+        components.findings_in_short(_of_run(saved))
+        components.provenance(saved)
+        if study in PAGE_OF:
+            st.page_link(
+                f"app_pages/{PAGE_OF[study]}.py", label="Look closer", icon=":material/arrow_forward:",
+                query_params={"run": run.name, "step": str(step)},
+            )  # fmt: skip
+        else:
+            panels.whole_study(saved, n=_n(saved), unit="sequences, positions or tokens, as its table says")
+
+
+def _of_run(saved: SavedResult) -> list[Finding]:
+    """What is about the run; of single heads their page tells."""
+    of_heads: set[str] = set()
+    if isinstance(saved.result, AttentionPatterns):
+        of_heads = {verdict.short for verdict in data.verdicts(saved)}
+    return [each for each in data.findings(saved) if each.of_run and each.sentence not in of_heads]
+
+
+def _n(saved: SavedResult) -> int:
+    known = saved.provenance.config
+    return int(next((known[name] for name in ("n_test", "n_sequences", "n_tokens") if name in known), 1))
+
+
+def _absent(shelves: dict[str, Shelf], run: Run, step: int | None) -> None:
+    """The studies without a result at this step: their commands, and the steps that have some."""
+    if not shelves:
+        return
+    commands = [f"cutaway run {study} {data.spelled(run, step)}" for study in shelves]
+    components.missing(f"Not studied at step {step}: {', '.join(shelves)}.", *commands)
+    steps = sorted({other for shelf in shelves.values() for other in shelf.steps})
+    if steps:
+        with st.container(horizontal=True, gap="small"):
+            components.caption("There are results of these at other steps:")
+            for other in steps:
+                st.button(f"Go to step {other:,}", key=f"go-{other}", on_click=_go_to, args=(other,))
+
+
+def _go_to(step: int) -> None:
+    st.session_state["step"] = step
