@@ -24,7 +24,7 @@ from apps.dashboard.memories.finder import LIMIT
 from interp.gate_signs import GateSigns
 from interp.pattern_kinds import TriggerPattern
 from model.errors import InputError, UnknownNameError
-from tests.dashboard_pages import opened, said, views
+from tests.dashboard_pages import fire, opened, said, views
 from tests.dashboard_runs import STEP, trained
 from tests.undrawn import undrawn
 
@@ -295,6 +295,11 @@ def test_j_and_k_step_through_what_was_found(at: AppTest) -> None:
     assert listed[1] in [each.value for each in at.header]
     at.button(key="memory_previous").click().run()
     assert at.session_state["memory"] == listed[0]
+    three = [{"id": place, "key": key} for place, key in enumerate("jjk", start=1)]
+    fire(at, "keys", "pressed", three)
+    assert at.session_state["memory"] == listed[1]
+    fire(at, "keys", "pressed", [{"id": 9, "key": "x"}])
+    assert at.session_state["ablate"] == listed[1]
     at.text_input(key="wanted").set_value("(no such text").run()
     assert at.button(key="memory_next").disabled
 

@@ -150,6 +150,7 @@ def _asked(result: Result) -> Query:
             "State", [ANY, *MemoryState], key="wanted_state", width=110, format_func=lambda each: each or "any"
         )
     write(list(parts.values()))
+    keys.focus("/", "search the memories", "wanted")
     return Query(
         text=text or "",
         layer=int(layer) if layer else None,
@@ -167,17 +168,28 @@ def _open_address(result: Result) -> None:
 
 
 def steps(listed: Sequence[str], memory: Memory) -> None:
-    """Buttons to the memories before and after this one among those that were found."""
-    name = memory_name(*memory)
-    at = listed.index(name) if name in listed else -1
-    before, after = (listed[at - 1] if at > 0 else None), (listed[at + 1] if at + 1 < len(listed) else None)
+    """Buttons and keys to the memories before and after this one among those that were found."""
+    shown, names = memory_name(*memory), list(listed)
     with st.container(horizontal=True, gap="small"):
-        for said, key, other in (("Previous", "K", before), ("Next", "J", after)):
+        for said, key, way in (("Previous", "K", -1), ("Next", "J", 1)):
             st.button(
-                f"{said} ({key})", key=f"memory_{said.lower()}", disabled=other is None, on_click=_open, args=(other,)
-            )
-            if other is not None:
-                keys.bind(key, f"{said.lower()} memory of the list", _open, other)
+                f"{said} ({key})", key=f"memory_{said.lower()}", disabled=_beside(names, shown, way) is None,
+                on_click=_step, args=(names, shown, way),
+            )  # fmt: skip
+            keys.bind(key, f"{said.lower()} memory of the list", _step, names, shown, way)
+
+
+def _step(listed: Sequence[str], shown: str, way: int) -> None:
+    """Open the next one of those listed; several presses may come before the page is drawn again."""
+    other = _beside(listed, str(st.session_state.get("memory") or shown), way)
+    if other is not None:
+        _open(other)
+
+
+def _beside(listed: Sequence[str], name: str, way: int) -> str | None:
+    """The one after `name`, or before it; of a name that is not listed the first is the next one."""
+    at = listed.index(name) + way if name in listed else (0 if way > 0 else -1)
+    return listed[at] if 0 <= at < len(listed) else None
 
 
 def _open(name: str) -> None:
