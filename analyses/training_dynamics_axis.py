@@ -58,7 +58,7 @@ def x_axis(result: Result, other: Result | None, time: Time) -> alt.X:
     return alt.X(f"{time.along.value}:Q", title=title, scale=scale, axis=_below(last))
 
 
-def _below(last: int, values: Sequence[float] | None = None) -> alt.Axis:
+def _below(last: int, values: Sequence[int] | None = None) -> alt.Axis:
     """Whole numbers up to the last checkpoint; behind it heads are named."""
     number = "format(datum.value, datum.value < 10000 ? ',' : '~s')"
     settings: dict[str, Any] = {"labelExpr": f"datum.value <= {last} ? {number} : ''", "grid": False}

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from apps.dashboard import components, data, panels, selecting
+from apps.dashboard import components, data, panels, selecting, telling
 from apps.dashboard.training import STUDY, parts
 
 run, chosen, compared = selecting.run(), selecting.selection(), selecting.compared()
@@ -17,10 +17,12 @@ if saved is None:
     parts.logged_curves(run)
 else:
     st.header("What formed when")
-    parts.formation(saved)
+    telling.findings(data.findings(saved))
     if len(saved.result.steps) > 1:
         st.header("Over training")
         kind, reading = parts.lines(saved, other, run, chosen, compared)
         st.header("Every head through training")
         parts.through_training(saved, chosen, compared, other, run, kind, reading)
+        st.header("What was half way up when")
+        parts.crossings(saved)
     panels.whole_study(saved, n=saved.result.repeats.n_sequences, unit="sequences")

@@ -19,7 +19,7 @@ from analyses.training_dynamics_axis import PICKED, Time, looked_at
 from analyses.training_dynamics_result import CROSSED, Result, attention_at, scores_over_training
 from analyses.training_dynamics_tables import formation_rows, loss_rows, runs_together, score_rows
 from analyses.views import Frames, Scale, View, head_grid_payload
-from apps.dashboard import components, data, panels, snippets, telling
+from apps.dashboard import components, data, panels, snippets
 from apps.dashboard.data import Run
 from apps.dashboard.findings import pins
 from apps.dashboard.panels import Panel
@@ -204,13 +204,9 @@ def through_training(
     )
 
 
-def formation(saved: SavedResult) -> None:
-    """What formed when, in sentences and as a table."""
-    telling.findings(data.findings(saved))
-    result = saved.result
-    rows = derived(saved).formation
-    if not len(rows):
-        return
+def crossings(saved: SavedResult) -> None:
+    """The table of what was half way up when."""
+    result, rows = saved.result, derived(saved).formation
     panel = Panel(
         key="formation",
         title="What was half way up when",
@@ -218,7 +214,6 @@ def formation(saved: SavedResult) -> None:
         about=panels.about_saved(saved, n=result.repeats.n_sequences, unit="sequences"),
         python=snippets.saved_result(saved, "rows = formation_rows(result)", imports=[TABLES.format("formation_rows")]),
     )
-    st.subheader(panel.title)
     panels.table(panel, alt="Steps at which scores and losses were half way up", shown=_rounded(rows), height="content")
     components.caption(
         "half_way: by a straight line between the checkpoints after and by; low and high: over sequences, with these "

@@ -48,7 +48,7 @@ def _losses(
     _saved: SavedResult, _other: SavedResult | None, key: Key, other_key: Key | None, time: Time
 ) -> dict[str, Any]:
     del key, other_key
-    return losses_figure(_saved.result, time, other=_result(_other)).to_dict()
+    return losses_figure(_saved.result, time, other=_result(_other), height=230).to_dict()
 
 
 @st.cache_data(max_entries=24, show_spinner=False)
@@ -58,7 +58,7 @@ def _icl(
     del key, other_key
     other = _result(_other)
     over = other if other is not None and "icl_score" in other.losses else None
-    return score_figure(_saved.result, time, other=over).to_dict()
+    return score_figure(_saved.result, time, other=over, height=160).to_dict()
 
 
 @st.cache_data(max_entries=48, show_spinner=False)
@@ -77,6 +77,7 @@ def _heads(
         top=_with(own[:_BESIDE] if theirs else own, more),
         other=_result(_other) if theirs else None,
         other_top=theirs,
+        height=330,
     ).to_dict()
 
 
