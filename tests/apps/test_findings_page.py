@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,7 @@ def test_claims_show_verdict_interval_and_the_command_for_those_untested(own_run
 
 
 def test_missing_things_name_their_command(own_runs: Path, monkeypatch) -> None:
+    shutil.rmtree(own_runs / "whole")
     at = opened(own_runs, "findings", monkeypatch, run="bare", step=str(STEP))
     at.session_state["every-study"] = True
     text = said(at.run())
