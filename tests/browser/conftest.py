@@ -51,8 +51,8 @@ def tab(chromium, request):
     """Open a fresh tab of a fresh browser profile, watched."""
     contexts = []
 
-    def fresh(scheme: str = "light"):
-        context = chromium.new_context(viewport={"width": 1440, "height": 1000}, color_scheme=scheme)
+    def fresh(scheme: str = "light", **more):
+        context = chromium.new_context(**{"viewport": {"width": 1440, "height": 1000}, "color_scheme": scheme} | more)
         contexts.append(context)
         made = context.new_page()
         made.set_default_timeout(PATIENCE)

@@ -7,7 +7,7 @@ function makeView(parent) {
   const root = parent.querySelector(".attention")
   const find = (name) => root.querySelector(name)
   const view = {
-    root, hover: null, lock: null, mode: "to", first: 0, toMax: null, weak: null, shows: A, hash: null, wasAt: null, spans: [], kept: new Map(),
+    root, hover: null, lock: null, mode: "to", first: 0, toMax: null, weak: null, shows: A, afar: null, hash: null, wasAt: null, spans: [], kept: new Map(),
     heads: find(".heads"), base: find(".paint"), canvas: find(".pattern"), live: find(".live"), strip: find(".tokens"),
     bar: find(".bar"), title: find(".title"), overview: find(".overview"), farBase: find(".far-paint"),
   }
@@ -99,14 +99,14 @@ function paint(view) {
   const cell = view.hover ?? view.lock
   paintOver(view)
   paintTokens(view, scale, cell)
-  view.live.textContent = cell ? say(view, cell) : data.hint
+  tellIn(view.live, view.afar ?? (cell ? say(view, cell) : null), data.hint)
 }
 
 function paintBar(view, scale) {
   const { data } = view
   view.title.textContent = data.heads[view.shown] + (view.shown === (data.look ?? data.focus) ? "" : "  (preview)")
   view.bar.querySelectorAll("[aria-pressed]").forEach((button) => button.setAttribute("aria-pressed", String(button.pressed())))
-  const unit = view.shows === DIFFERENCE ? `${data.label}: ${data.names[A]} − ${data.names[B]}` : data.label
+  const unit = data.other ? `${data.label}: ${comparedName(data.names, view.shows)}` : data.label
   view.root.querySelector(".label").textContent = view.first === 0 ? unit : `${unit}, position 0 ${FIRST[view.first]}`
   view.root.querySelector(".scale").replaceChildren(legend(scale, view.colors))
   const held = view.sides[A].held.has(view.shown)
@@ -117,7 +117,7 @@ function paintBar(view, scale) {
 
 function say(view, { query, key }) {
   const { tokens, names, other, label } = view.data
-  const locked = same({ query, key }, view.lock) ? "  · locked" : ""
+  const locked = same({ query, key }, view.lock) ? "  ·\u00a0locked" : ""
   const unit = label === "attention" ? "" : ` ${label}`
   const place = `query ${query} ‘${tokens[query]}’ → key ${key} ‘${tokens[key]}’`
   const told = (shows) => {

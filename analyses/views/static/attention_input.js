@@ -36,6 +36,7 @@ function bindOverview(view) {
     return { query: Math.floor((event.clientY - box.top) * scale), key: Math.floor((event.clientX - box.left) * scale) }
   }
   const go = (cell) => {
+    view.afar = null
     view.crop = cropAround(cell, view.crop.side, view.data.size)
     soon(view)
   }
@@ -49,9 +50,13 @@ function bindOverview(view) {
     const [query, key] = [at(event).query, at(event).key].map((place) => Math.floor(place / factor) * factor)
     const found = largestIn(view, query, key, factor)
     const span = (start) => (factor > 1 ? `${start}–${Math.min(start + factor, view.data.size) - 1}` : start)
-    if (found !== null) view.live.textContent = `queries ${span(query)} → keys ${span(key)}   largest ${number(found)}`
+    view.afar = found === null ? null : `queries ${span(query)} → keys ${span(key)}   largest ${number(found)}`
+    soon(view)
   }
-  view.overview.onpointerleave = () => soon(view)
+  view.overview.onpointerleave = () => {
+    view.afar = null
+    soon(view)
+  }
   const by = (dQuery, dKey) => () => {
     const half = view.crop.side / 2
     const middle = { query: view.crop.query + half + dQuery * half, key: view.crop.key + half + dKey * half }

@@ -82,7 +82,7 @@ function paintPattern(view, scale) {
 
 function label(view, context, axis, at, ink, ground) {
   const text = [...view.data.tokens[at]].slice(0, 9).join("")
-  const middle = (at - view.crop[axis] + 0.5) * view.cell
+  const middle = Math.max(6, (at - view.crop[axis] + 0.5) * view.cell)
   const room = LABELS - 8
   context.save()
   context.font = `${Math.min(12, Math.max(10, view.cell + 1))}px ${view.font}`

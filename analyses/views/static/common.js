@@ -126,6 +126,15 @@ export function number(value, digits = 3) {
   return Number(rounded) === 0 ? (0).toFixed(digits) : rounded
 }
 
+// What is read out, or else what can be done: that is no part of a picture.
+export function tellIn(line, said, hint) {
+  line.textContent = said ?? hint
+  line.classList.toggle("rest", !said)
+}
+
+// What is shown of two things that are compared.
+export const comparedName = ([a, b], shows) => [a, b, `${a} − ${b}`][shows]
+
 // What is handled here must not reach the page: Streamlit has keys of its own.
 export function onKeys(target, handlers) {
   target.onkeydown = (event) => {

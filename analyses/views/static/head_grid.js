@@ -77,9 +77,9 @@ function recolour(view) {
     cell.tabIndex = name === view.at ? 0 : -1
   }))
   view.root.querySelectorAll(".segments .toggle").forEach((button, i) => button.setAttribute("aria-pressed", String(view.shows === i)))
-  const label = view.shows === 2 ? `${view.data.label}: ${view.data.names[0]} − ${view.data.names[1]}` : view.data.label
+  const label = view.data.other ? `${view.data.label}: ${comparedName(view.data.names, view.shows)}` : view.data.label
   view.root.querySelector(".what").replaceChildren(element("span", "", label), legend(scale, view.colors))
-  view.live.textContent = view.pointed ? describe(view, ...view.pointed) : view.data.hint
+  tellIn(view.live, view.pointed && describe(view, ...view.pointed), view.data.hint)
 }
 
 const labelOf = (view, layer, head, value, ablated) =>
@@ -89,7 +89,7 @@ function bindCell(view, cell, layer, head) {
   const name = cell.dataset.name
   const say = (pointed) => () => {
     view.pointed = pointed
-    view.live.textContent = pointed ? describe(view, ...pointed) : view.data.hint
+    tellIn(view.live, pointed && describe(view, ...pointed), view.data.hint)
   }
   const choose = () => {
     Object.assign(view, { at: name, chosen: name })
@@ -137,7 +137,7 @@ function draw(view) {
   const { values, label } = view.data
   view.dense = Math.max(values.length, values[0].length) > DENSE
   const grid = view.root.querySelector(".grid")
-  const least = view.dense ? 28 : 36
+  const least = view.dense ? 26 : 36
   grid.classList.toggle("dense", view.dense)
   grid.style.gridTemplateColumns = `max-content repeat(${values[0].length}, minmax(${least}px, 84px))`
   grid.setAttribute("aria-label", `${label}, layers by heads`)

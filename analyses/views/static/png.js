@@ -20,11 +20,11 @@ function stillOf(root) {
     const image = document.createElementNS(XHTML, "img")
     image.setAttribute("src", drawn[i].toDataURL())
     image.setAttribute("class", canvas.className)
-    const { width, height } = getComputedStyle(drawn[i])
-    image.setAttribute("style", `${canvas.getAttribute("style") ?? ""};width:${width};height:${height}`)
+    const { width, height, imageRendering } = getComputedStyle(drawn[i])
+    image.setAttribute("style", `width:${width};height:${height};image-rendering:${imageRendering}`)
     canvas.replaceWith(image)
   })
-  copy.querySelectorAll(".png, .only-live").forEach((part) => part.remove())
+  copy.querySelectorAll(".toggle, .segments, select, input, .live.rest").forEach((part) => part.remove()) // no controls
   const computed = getComputedStyle(root)
   THEME.forEach((name) => copy.style.setProperty(name, computed.getPropertyValue(name)))
   copy.style.width = `${root.getBoundingClientRect().width}px`

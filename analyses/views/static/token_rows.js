@@ -29,8 +29,8 @@ function makeToken(view, row, i) {
   token.dataset.raw = JSON.stringify(row.raw?.[i] ?? row.tokens[i])
   token.dataset.at = row.start + i
   if (row.values || row.second) {
-    token.onpointerenter = () => { view.live.textContent = tell(view, row, i) }
-    token.onpointerleave = () => { view.live.textContent = rest(view) }
+    token.onpointerenter = () => { tellIn(view.live, tell(view, row, i)) }
+    token.onpointerleave = () => rest(view)
   }
   token.classList.toggle("boxed", i === row.boxed)
   if (view.data.pick === "token") makePickable(view, token, row, i)
@@ -56,8 +56,8 @@ function makePickable(view, token, row, i) {
   }
   const beside = (down) => () => nearest(view.tokens, token, down)?.focus()
   token.onclick = () => { if (getSelection().isCollapsed) pick(view.token === at ? null : at) }
-  token.onfocus = () => { view.live.textContent = tell(view, row, i) }
-  token.onblur = () => { view.live.textContent = rest(view) }
+  token.onfocus = () => tellIn(view.live, tell(view, row, i))
+  token.onblur = () => rest(view)
   onKeys(token, {
     ArrowLeft: go(-1), ArrowRight: go(1), ArrowUp: beside(false), ArrowDown: beside(true),
     Home: go(-1e6), End: go(1e6), Enter: () => pick(at), " ": () => pick(at), Escape: () => pick(null),
@@ -79,7 +79,8 @@ function nearest(tokens, from, down) {
 
 function rest(view) {
   const chosen = view.tokens.find((token) => Number(token.dataset.at) === view.token)
-  return view.token !== null && chosen?.getAttribute("aria-label") ? `${chosen.getAttribute("aria-label")}  · locked` : view.data.hint
+  const said = view.token === null ? null : chosen?.getAttribute("aria-label")
+  tellIn(view.live, said ? `${said}  ·\u00a0locked` : null, view.data.hint)
 }
 
 function mark(view) {
@@ -92,7 +93,7 @@ function mark(view) {
   const current = view.tokens.find((token) => token.tabIndex === 0)
   const chosen = view.tokens.find((token) => Number(token.dataset.at) === view.token) ?? current ?? view.tokens[0]
   view.tokens.forEach((token) => { token.tabIndex = token === chosen ? 0 : -1 })
-  view.live.textContent = rest(view)
+  rest(view)
 }
 
 function makeRow(view, row) {
@@ -144,7 +145,7 @@ function drawRows(view) {
   root.querySelector(".lines").replaceChildren(...data.rows.map((row) => makeRow(view, row)))
   root.querySelector(".lines").classList.toggle("bare", data.rows.every((row) => !row.note))
   view.tokens = [...root.querySelectorAll(".lines .token")]
-  view.live.textContent = data.hint
+  tellIn(view.live, null, data.hint)
   const coloured = data.rows.some((row) => row.values || row.second)
   view.live.hidden = root.querySelector(".scale").hidden = !coloured
   const second = data.rows.some((row) => row.second)
