@@ -14,7 +14,6 @@ from analyses.notebook_exports import to_csv_archive, to_markdown, to_python
 from analyses.notebook_file import MOST_FILE_BYTES
 from analyses.notebook_page import Beside, page
 from analyses.registry import get_study
-from analyses.results import SavedResult
 from apps.dashboard import components
 from apps.dashboard.data import Run
 from apps.dashboard.findings import pins, studies
@@ -50,8 +49,7 @@ def _base() -> str:
 
 def _files(found: Notebook, run: Run, step: int | None, claims: ClaimShelf) -> None:
     title = f"Findings in {run.name}"
-    saved = studies.saved_at(run, step)
-    whole = partial(_page, found, title, run, step, claims, saved, _base())
+    whole = partial(_page, found, title, run, step, claims, _base())
     with st.container(horizontal=True, gap="xsmall"):
         _file("HTML", whole, "html", "text/html")
         _file("Markdown", partial(_markdown, found, title, claims), "md", "text/markdown")
@@ -68,18 +66,10 @@ def _file(kind: str, make: Callable[[], str | bytes], ending: str, mime: str) ->
     st.download_button(kind, make, f"findings.{ending}", mime, key=f"findings-{ending}", on_click="ignore")
 
 
-def _page(
-    found: Notebook,
-    title: str,
-    run: Run,
-    step: int | None,
-    claims: ClaimShelf,
-    saved: dict[str, SavedResult],
-    base: str,
-) -> str:
+def _page(found: Notebook, title: str, run: Run, step: int | None, claims: ClaimShelf, base: str) -> str:
     verdicts = tuple(verdict_finding(record) for record in claims.records)
     beside = [Beside(heading="Verdicts on written claims", findings=verdicts)] if verdicts else []
-    for study, result in saved.items():
+    for study, result in studies.saved_at(run, step).items():
         said = tuple(finding for finding in result.findings() if finding.of_run)
         beside.append(Beside(heading=f"{get_study(study).question} ({run.name}@{step})", findings=said))
     return page(found, title, beside=beside, base=base)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from analyses.results import SavedResult
+from analyses.results import RECORD, SavedResult
 from apps.dashboard import components, data, telling
 from apps.dashboard.data import Run
 
@@ -46,8 +46,7 @@ def report(run: Run) -> None:
         )
         return
     written = datetime.fromtimestamp(file.stat().st_mtime, UTC)
-    results = (saved.provenance.created for shelf in data.shelves(run).values() for saved in shelf.results)
-    newer = sum(created > written.isoformat() for created in results)
+    newer = sum(each.stat().st_mtime > file.stat().st_mtime for each in run.path.glob(f"studies/*/*/{RECORD}"))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.download_button(
             "Download report.html", file.read_bytes, f"{run.name}-report.html", "text/html", key="report",
