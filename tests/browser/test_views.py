@@ -509,5 +509,5 @@ def test_what_is_shown_is_saved_as_a_picture(drawn, tmp_path: Path, view: str) -
     assert content.startswith(b"\x89PNG")
     width = int.from_bytes(content[16:20], "big")
     root = made.locator(f".{view.replace('_', '-')}")
-    assert width == pytest.approx(2 * root.bounding_box()["width"], abs=2)
+    assert width == pytest.approx(2 * (root.bounding_box()["width"] + 24), abs=2)
     assert len(content) > 5000

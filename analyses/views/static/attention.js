@@ -11,6 +11,10 @@ function makeView(parent) {
     heads: find(".heads"), base: find(".paint"), canvas: find(".pattern"), live: find(".live"), strip: find(".tokens"),
     bar: find(".bar"), title: find(".title"), overview: find(".overview"), farBase: find(".far-paint"),
   }
+  view.sharpen = (ratio) => {
+    Object.assign(view, { ratio, baseKey: null, farKey: null })
+    paint(view)
+  }
   bindPattern(view)
   bindOverview(view)
   return view

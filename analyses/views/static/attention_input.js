@@ -128,7 +128,7 @@ function makeControls(view) {
     group.append(toggle("+", "Show less of the text, larger", null, () => zoom(view, true)))
     parts.push(group)
   }
-  parts.push(pngButton(view.root, () => `attention ${data.heads[view.shown]}`, data))
+  parts.push(pngButton(view.root, () => `attention ${data.heads[view.shown]}`, data, view.sharpen))
   view.bar.replaceChildren(...parts)
 }
 

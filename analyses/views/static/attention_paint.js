@@ -27,8 +27,8 @@ function endsOf(view) {
   return { kind: given.kind, low: given.kind === "diverging" ? -view.reach : 0, high: view.reach }
 }
 
-function sized(canvas, width, height) {
-  const ratio = globalThis.devicePixelRatio || 1
+function sized(view, canvas, width, height) {
+  const ratio = view.ratio ?? (globalThis.devicePixelRatio || 1)
   Object.assign(canvas, { width: Math.round(width * ratio), height: Math.round(height * ratio) })
   Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` })
   const context = canvas.getContext("2d")
@@ -67,12 +67,12 @@ function paintPattern(view, scale) {
     const key = crop.key + column
     return view.first && key === 0 ? null : value(view, crop.query + row, key)
   }
-  const context = sized(view.base, LABELS + view.drawn + 1, view.drawn + LABELS)
+  const context = sized(view, view.base, LABELS + view.drawn + 1, view.drawn + LABELS)
   context.imageSmoothingEnabled = false
   context.drawImage(bitmap(view, crop.side, scale, seen), LABELS, 0, view.drawn, view.drawn)
   context.strokeStyle = view.colors.line
   context.strokeRect(LABELS + 0.5, 0.5, view.drawn - 1, view.drawn - 1)
-  sized(view.canvas, LABELS + view.drawn + 1, view.drawn + LABELS)
+  sized(view, view.canvas, LABELS + view.drawn + 1, view.drawn + LABELS)
   for (let i = 0; i < crop.side; i += view.every) {
     label(view, context, "query", crop.query + i, view.colors.faint)
     label(view, context, "key", crop.key + i, view.colors.faint)
@@ -107,14 +107,14 @@ function paintFar(view, scale, key) {
   const factor = Math.ceil(Math.ceil(view.data.size / FAR) / view.data.overview_factor) * view.data.overview_factor
   const count = Math.ceil(view.data.size / factor)
   view.far = { factor, count, cell: Math.max(1, Math.floor(FAR / count)) }
-  const context = sized(view.farBase, count * view.far.cell, count * view.far.cell)
+  const context = sized(view, view.farBase, count * view.far.cell, count * view.far.cell)
   context.imageSmoothingEnabled = false
   const at = (row, column) => (view.data.causal && column > row ? null : largestIn(view, row * factor, column * factor, factor))
   const made = view.kept.get(key) ?? bitmap(view, count, scale, at)
   if (view.kept.size > KEPT) view.kept.clear()
   view.kept.set(key, made)
   context.drawImage(made, 0, 0, count * view.far.cell, count * view.far.cell)
-  sized(view.overview, count * view.far.cell, count * view.far.cell)
+  sized(view, view.overview, count * view.far.cell, count * view.far.cell)
   const pooled = factor > 1 ? `max-pooled ${factor}x` : "every cell"
   view.root.querySelector(".badge").textContent = `${view.data.size} tokens, ${pooled}; the frame is drawn in full`
 }

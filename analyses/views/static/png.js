@@ -1,6 +1,7 @@
 // Saving what a view shows as a picture, in the browser: its elements, with their style and their canvases, are drawn by
 // the browser itself into one canvas. Nothing is fetched.
 
+const MARGIN = 12
 const XHTML = "http://www.w3.org/1999/xhtml"
 const THEME = [
   "--st-text-color", "--st-background-color", "--st-border-color", "--st-primary-color", "--st-secondary-background-color",
@@ -31,13 +32,16 @@ function stillOf(root) {
   return copy
 }
 
-export async function pictureOf(root, ratio = Math.max(2, globalThis.devicePixelRatio || 1)) {
+// `sharpen(ratio)` paints the view's canvases anew with so many pixels to one of the page, and as before for null.
+export async function pictureOf(root, sharpen = () => {}, ratio = Math.max(2, globalThis.devicePixelRatio || 1)) {
   const box = root.getBoundingClientRect()
-  const [width, height] = [Math.ceil(box.width), Math.ceil(box.height)]
+  const [width, height] = [box.width, box.height].map((side) => Math.ceil(side) + 2 * MARGIN)
+  sharpen(ratio)
   const markup = new XMLSerializer().serializeToString(stillOf(root))
+  sharpen(null)
   const style = styleOf(root).replaceAll("&", "&amp;").replaceAll("<", "&lt;")
   const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${width * ratio}" height="${height * ratio}" viewBox="0 0 ${width} ${height}">
-<foreignObject width="100%" height="100%"><div xmlns="${XHTML}"><style>${style}</style>${markup}</div></foreignObject></svg>`
+<foreignObject x="${MARGIN}" y="${MARGIN}" width="${width - MARGIN}" height="${height - MARGIN}"><div xmlns="${XHTML}"><style>${style}</style>${markup}</div></foreignObject></svg>`
   const image = new Image()
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`
   await image.decode()
@@ -52,18 +56,18 @@ export async function pictureOf(root, ratio = Math.max(2, globalThis.devicePixel
   })
 }
 
-export async function savePng(root, file) {
+export async function savePng(root, file, sharpen) {
   const link = document.createElement("a")
-  link.href = URL.createObjectURL(await pictureOf(root))
+  link.href = URL.createObjectURL(await pictureOf(root, sharpen))
   link.download = file.endsWith(".png") ? file : `${file}.png`
   link.click()
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000)
 }
 
 // A small button that saves its view; `name` is asked when it is pressed.
-export function pngButton(root, name, data = {}) {
+export function pngButton(root, name, data = {}, sharpen) {
   const button = element("button", "toggle png", "PNG")
   Object.assign(button, { type: "button", title: "Save what is shown as a picture", hidden: data.png === false })
-  button.onclick = () => savePng(root, name())
+  button.onclick = () => savePng(root, name(), sharpen)
   return button
 }
