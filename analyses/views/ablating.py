@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ def control_figure(effect: AblationEffect) -> Any:
         .encode(x=x, y=y, tooltip=["set", "harm", "low", "high"]),
     ]
     tallest = max(int(each) for each in rows["height"])
-    return themed(alt.layer(*layers).properties(width=WIDTH, height=max(60, min(220, 9 * tallest + 40))))
+    return themed(alt.layer(*layers).properties(width=WIDTH, height=max(110, min(220, 9 * tallest + 40))))
 
 
 def whisker_figure(
@@ -56,7 +57,11 @@ def whisker_figure(
         tooltip: further columns to be read.
         width: of the plot, in pixels.
     """
-    rows = rows.assign(**{name: rows[name].map(lambda each: visible(str(each)) if each == "" else str(each))})
+    ends = {
+        end: [each if math.isfinite(each) else dot for each, dot in zip(rows[end], rows[value], strict=True)]
+        for end in ("low", "high")
+    }
+    rows = rows.assign(**ends)  # where an interval has no ends, there is a dot alone
     y = alt.Y(f"{name}:N", sort=rows[name].tolist(), title=None, axis=alt.Axis(labelLimit=260))
     x = alt.X(f"{value}:Q", title=title, axis=alt.Axis(tickCount=6))
     shown = alt.Chart(rows).encode(y=y, tooltip=[name, value, "low", "high", *tooltip])
@@ -83,34 +88,45 @@ def dose_figure(rows: pd.DataFrame, unit: str) -> Any:
     return themed(alt.layer(*layers).properties(width=WIDTH, height=200))
 
 
-def next_token_figure(rows: pd.DataFrame) -> Any:
-    """Three bars for each token: its chance intact, ablated, and the change, on scales of one length.
+def next_token_figure(rows: pd.DataFrame) -> dict[str, Any]:
+    """Three bars for each token: its chance intact, ablated, and the change; equal lengths are equal amounts in all.
 
-    The token that follows in the text is marked.
+    The token that follows in the text is marked. Written in Vega-Lite: it is drawn anew for every token that is
+    clicked.
     """
-    shown = rows.assign(
-        label=[f"{visible(t)}{'  ← next' if n else ''}" for t, n in zip(rows["token"], rows["is next"], strict=True)]
-    )
-    shown = shown.assign(label=_told_apart(shown["label"].tolist()))
-    order = shown["label"].tolist()
-    reach = max(*(abs(float(each)) for each in shown[["intact", "ablated", "change"]].to_numpy().flat), 1e-6)
+    marks = ["  ← next" if each else "" for each in rows["is next"]]
+    labels = _told_apart([f"{visible(str(t))}{mark}" for t, mark in zip(rows["token"], marks, strict=True)])
+    columns = {name: [float(each) for each in rows[name]] for name in ("intact", "ablated", "change")}
+    values = [
+        {"label": label, **{name: numbers[row] for name, numbers in columns.items()}}
+        for row, label in enumerate(labels)
+    ]
+    reach = max(1e-6, *(abs(number) for numbers in columns.values() for number in numbers))
+    colours: dict[str, Any] = {
+        "intact": {"value": CATEGORIES[0]},
+        "ablated": {"value": CATEGORIES[1]},
+        "change": {"condition": {"test": "datum.change < 0", "value": CATEGORIES[0]}, "value": CATEGORIES[1]},
+    }
     parts = []
-    for number, (column, low) in enumerate((("intact", 0.0), ("ablated", 0.0), ("change", -reach))):
-        axis = alt.Axis(labelLimit=150, labels=not number, ticks=False, domain=False)
-        chart = alt.Chart(shown).encode(y=alt.Y("label:N", sort=order, title=None, axis=axis))
-        colour: Any = alt.value(CATEGORIES[0] if column == "intact" else CATEGORIES[1])
-        if column == "change":
-            colour = alt.condition("datum.change < 0", alt.value(CATEGORIES[0]), alt.value(CATEGORIES[1]))
-        x = alt.X(
-            f"{column}:Q", title=column, scale=alt.Scale(domain=[low, reach]), axis=alt.Axis(tickCount=3, format="~p")
-        )
-        tooltip = ["label", "intact", "ablated", "change"]
+    for name, colour in colours.items():
+        low, first = -reach if name == "change" else 0.0, name == "intact"
+        axis = {"labels": first, "ticks": False, "domain": False, "labelLimit": 150, "labelColor": INK, "grid": False}
         parts.append(
-            chart.mark_bar(height=11)
-            .encode(x=x, color=colour, tooltip=tooltip)
-            .properties(width=170, height=alt.Step(17))
+            {
+                "mark": {"type": "bar", "height": 11},
+                "width": BAR * (1 + (low < 0)),
+                "height": {"step": 17},
+                "encoding": {
+                    "y": {"field": "label", "type": "nominal", "sort": labels, "title": None, "axis": axis},
+                    "x": {"field": name, "type": "quantitative", "scale": {"domain": [low, reach]}}
+                    | {"axis": {"tickCount": 3, "format": "~p", "title": name}},
+                    "color": colour,
+                    "tooltip": [{"field": "label", "type": "nominal", "title": "token"}]
+                    + [{"field": each, "type": "quantitative", "format": ".2%"} for each in columns],
+                },
+            }
         )
-    return themed(alt.hconcat(*parts, spacing=14).configure_axisY(labelColor=INK, grid=False))
+    return {"data": {"values": values}, "hconcat": parts, "spacing": 14}
 
 
 def _told_apart(labels: Sequence[str]) -> list[str]:
@@ -122,6 +138,9 @@ def _told_apart(labels: Sequence[str]) -> list[str]:
         found.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
     return found
 
+
+BAR = 140
+"""Pixels of the whole of a chance."""
 
 _BINS = 60
 """Dots within a bin of this many across the range are stacked."""

@@ -137,23 +137,22 @@ def draw() -> tuple[Asked, bool, list[str]]:
                  "held-out text where the current token is new. Step 0: the same before training. |harm| has no side "
                  "and takes none; <= takes matched sets or none.",
         )  # fmt: skip
-        left.selectbox(
+        st.selectbox(
             "Measured by", OUTCOMES, key="metric", format_func=_in_words,
             help="The outcome that the hypothesis is about. Other losses are measured beside it.",
         )  # fmt: skip
-        right.selectbox(
+        st.selectbox(
             "Replaced by", REMOVALS, key="fill", format_func=_FILLS.__getitem__,
             help="What is put in the places that do not say it themselves, as L1H3:zero does.",
         )  # fmt: skip
-        with left:
-            st.selectbox(
-                "Later attention patterns", [each.value for each in Frozen], key="hold", format_func=_HELD.__getitem__,
-                help="Held as in the intact run, an ablation takes away what the places write, and not where they make "
-                     "later heads look (pattern-preserving ablation, Olsson et al. 2022).",
-            )  # fmt: skip
-        with right.container(horizontal=True, gap="small"):
-            st.number_input("Sequences", FEWEST, MOST, key="n_sequences", step=8, width=130)
-            st.number_input("Seed", 0, 2**31 - 1, key="seed", step=1, width=130)
+        left, middle, right = st.columns([2, 1, 1])
+        left.selectbox(
+            "Later attention patterns", [each.value for each in Frozen], key="hold", format_func=_HELD.__getitem__,
+            help="Held as in the intact run, an ablation takes away what the places write, and not where they make "
+                 "later heads look (pattern-preserving ablation, Olsson et al. 2022).",
+        )  # fmt: skip
+        middle.number_input("Sequences", FEWEST, MOST, key="n_sequences", step=8, help="Of each kind, at most.")
+        right.number_input("Seed", 0, 2**31 - 1, key="seed", step=1, help="Draws sequences, donors and matched sets.")
         sent = st.form_submit_button("Run", type="primary", icon=":material/play_arrow:", key="run_hypothesis")
     write(PARTS)
     state = st.session_state

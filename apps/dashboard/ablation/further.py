@@ -97,7 +97,10 @@ def _interventions(question: Question, found: Any) -> None:
         imports=["from interp.side_by_side import side_by_side", f"{_TABLES}side_by_side_rows"],
     )  # fmt: skip
     rows, unit = tables.side_by_side_rows(found), found.effects[0].unit
-    figure = whisker_figure(rows, "put there", "harm", f"harm on {asked.metric} ({unit})", tooltip=["p", "n"])
+    figure = jobs.drawn(
+        question.key("side_by_side"),
+        lambda: whisker_figure(rows, "put there", "harm", f"harm on {asked.metric} ({unit})", tooltip=["p", "n"]),
+    )
     panels.chart(drawn.panel(question), figure, alt="The harm under each intervention")
     components.caption(
         found.checkpoint, f"n = {drawn.n} sequences, the same for all", f"seed {found.seed}", "95% intervals",
@@ -119,8 +122,10 @@ def _pairs(question: Question, found: Interactions) -> None:
     )  # fmt: skip
     rows = tables.pair_rows(found)
     named = rows.assign(pair=[f"{one} with {other}" for one, other in zip(rows["first"], rows["second"], strict=True)])
-    figure = whisker_figure(
-        named, "pair", "interaction", "both together, less each alone", tooltip=["both", "first alone", "Holm p"]
+    columns = ["both", "first alone", "second alone", "Holm p"]
+    figure = jobs.drawn(
+        question.key("pairs"),
+        lambda: whisker_figure(named, "pair", "interaction", "both together, less each alone", tooltip=columns),
     )
     components.sentences([_together(found)])
     panels.chart(drawn.panel(question), figure, alt="What every two places cost beyond the sum of both")
@@ -154,7 +159,7 @@ def _dose(question: Question, found: Any) -> None:
         ],
         imports=[*_BENCH, "from interp.dose import dose_response", f"{_TABLES}dose_rows"],
     )  # fmt: skip
-    figure = dose_figure(tables.dose_rows(found), found.unit)
+    figure = jobs.drawn(question.key("dose"), lambda: dose_figure(tables.dose_rows(found), found.unit))
     panels.chart(drawn.panel(question), figure, alt="The harm as less and less stays")
     components.caption(
         "dashed: straight proportion", f"clean {found.meaning}: {fine(found.clean)[0]} {found.unit}",
@@ -176,10 +181,11 @@ def _tokens(question: Question, found: TokenHarms) -> None:
     rows = tables.token_group_rows(found)
     left, right = st.columns(2, gap="large")
     with left:
-        figure = whisker_figure(
-            rows.assign(low=[max(each, -1e6) for each in rows["low"]], high=[min(each, 1e6) for each in rows["high"]]),
-            "group", "harm", f"harm of such a target ({found.unit})", tooltip=["by", "share", "targets"], width=360,
-        )  # fmt: skip
+        title, columns = f"harm of such a target ({found.unit})", ["by", "share", "targets"]
+        figure = jobs.drawn(
+            question.key("groups"),
+            lambda: whisker_figure(rows, "group", "harm", title, tooltip=columns, width=360),
+        )
         panels.chart(grouped.panel(question), figure, alt="The harm by position, kind and history")
         top = "" if found.top_share is None else f"a tenth of the targets bears {found.top_share:.0%} of all rises"
         components.caption(f"positions: {found.positions}", top or None)
@@ -215,7 +221,10 @@ def _heads(question: Question, found: Any) -> None:
         imports=[*_BENCH, "from interp.pattern_changes import pattern_moves", f"{_TABLES}move_rows"],
     )  # fmt: skip
     rows = tables.move_rows(found).head(LISTED)
-    figure = whisker_figure(rows, "head", "moved", "share of its attention that lies elsewhere", tooltip=["rank", "n"])
+    title = "share of its attention that lies elsewhere"
+    figure = jobs.drawn(
+        question.key("moves"), lambda: whisker_figure(rows, "head", "moved", title, tooltip=["rank", "n"])
+    )
     panels.chart(drawn.panel(question), figure, alt="Share of each later head's attention that moves")
     more = f"the first {LISTED} of {len(found.heads)} heads" if len(found.heads) > LISTED else None
     components.caption(

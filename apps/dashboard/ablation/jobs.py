@@ -48,7 +48,7 @@ class _Kept:
 @st.cache_resource(show_spinner=False)
 def _every() -> dict[str, _Kept]:
     """One for the server: an answer is a number about a checkpoint, and says nothing of who asked."""
-    return {"numbers": _Kept(), TEXT: _Kept(most=4), PAYLOAD: _Kept(most=12)}
+    return {"numbers": _Kept(), TEXT: _Kept(most=4), PAYLOAD: _Kept(most=12), FIGURE: _Kept(most=64)}
 
 
 def _kept(key: Key) -> _Kept:
@@ -57,8 +57,18 @@ def _kept(key: Key) -> _Kept:
     return every.get(str(key[0]), every["numbers"])
 
 
-TEXT, PAYLOAD = "text", "payload"
-"""First parts of keys: of what holds every pattern of a text, and of what is sent to a view."""
+TEXT, PAYLOAD, FIGURE = "text", "payload", "figure"
+"""First parts of keys: of what holds every pattern of a text, of what is sent to a view, and of figures."""
+
+
+def drawn(key: Key, make: Callable[[], Any]) -> Any:
+    """A figure as a specification, made once: a chart takes longer to make than a click should."""
+    named = (FIGURE, *key)
+    found = _kept(named).get(named)
+    if found is None:
+        found = make().to_dict()
+        _kept(named).put(named, found)
+    return found
 
 
 class Told:

@@ -158,7 +158,7 @@ def _predicted(question: Question, chosen: Selection, effects: TokenEffects, pos
     components.caption(
         f"the text goes on with {token}: loss {clean:.2f} intact, {ablated:.2f} ablated, "
         f"harm {ablated - clean:+.2f} nats",
-        "click a token above for another position", "three scales of one length", "n = 1 text",
+        "click a token above for another position", "equal lengths are equal amounts in all three", "n = 1 text",
     )  # fmt: skip
 
 

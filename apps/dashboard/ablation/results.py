@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from analyses.claims.wording import sentence
 from analyses.views.ablating import control_figure
 from analyses.views.effect import effect_figure, effect_table
 from apps.dashboard import components, panels, snippets
+from apps.dashboard.ablation import jobs
 from apps.dashboard.ablation.asking import CONTROLS
 from apps.dashboard.ablation.measuring import Question, Tested
 from apps.dashboard.findings import pins
@@ -163,12 +165,12 @@ def _outcomes(
             question, "rows = effect_table(effect)", imports=["from analyses.views.effect import effect_table"]
         ),
     )
-    figure = effect_figure(effect)
+    figure = jobs.drawn(question.key("outcomes"), partial(effect_figure, effect))
     panels.chart(panel, figure, alt=f"Harm of ablating {question.spelled} on every outcome", width="stretch")
     components.caption("dots: harm with its interval", "grey ticks: matched sets", "right of the rule: worse")
     with st.expander("As a table", key="effect_numbers", on_change="rerun") as box:
         if box.open:
-            components.table(effect_table(effect), alt="The effect on every outcome")
+            panels.table(replace(panel, key="effect_rows"), alt="The effect on every outcome")
     said = [] if verdict is None else [sentence(verdict)]
     said += [f"({late})"] if late and verdict is not None else []
     words = (stated.says if stated is not None else "") or f"{question.spelled} ablated"
@@ -192,9 +194,8 @@ def _control(question: Question, effect: AblationEffect) -> None:
             question, "rows = control_rows(effect)", imports=["from analyses.ablation_tables import control_rows"]
         ),
     )
-    panels.chart(
-        panel, control_figure(effect), alt="Where the ablated set lies among matched random sets", width="stretch"
-    )
+    figure = jobs.drawn(question.key("matched"), partial(control_figure, effect))
+    panels.chart(panel, figure, alt="Where the ablated set lies among matched random sets", width="stretch")
     p = p_phrase(control.p, control.smallest_p)
     more = f"{'gain' if control.gains else 'cost'} at least as much, this one counted"
     few = "" if control.is_beaten is not None else f"; {len(control.harm)} sets are too few to decide at 0.05"

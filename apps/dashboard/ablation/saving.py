@@ -65,7 +65,7 @@ def draw(run: Run, chosen: Selection, asked: Asked, stated: Statement) -> None:
             except CutawayError as error:
                 components.damaged(error)
             else:
-                before = text
+                st.rerun()  # what is drawn above says what stood there before
         st.download_button(
             "Download", text, file.name, "application/toml", key="download_claim", icon=":material/download:",
             on_click="ignore",

@@ -4,7 +4,7 @@ from functools import partial
 
 import streamlit as st
 
-from apps.dashboard import components, data, panels, selecting
+from apps.dashboard import components, data, panels, selecting, telling
 from apps.dashboard.ablation import asking, further, hypothesis, jobs, measuring, on_text, results, saving, singles
 from apps.dashboard.ablation.measuring import Question
 from model.errors import CutawayError
@@ -31,7 +31,7 @@ if is_askable:
     named = None if stated is None else saving.name_of(stated.says, stated.ablate or "")
     if stated is not None and named is not None:
         stated = asked.statement(chosen.ablate, chosen.step, named)
-    question.lab  # noqa: B018  (a damaged checkpoint is told before anything is asked of it)
+    opened = question.lab  # a damaged checkpoint is told before anything is asked of it
     key = measuring.bench_key(question, stated)
     if sent:
         jobs.begin("bench", key)
@@ -54,5 +54,5 @@ if is_askable:
 
 if saved is not None:
     st.header("What the study of single heads found")
-    components.findings(data.findings(saved))
+    telling.findings(data.findings(saved))
     panels.whole_study(saved, n=saved.result.single("copy_loss").harm.n, unit="sequences")

@@ -1,0 +1,276 @@
+"""The Ablate page as a bench: a hypothesis first, nothing before Run, verdicts of the written claims, and no trace."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import streamlit as st
+import torch
+from streamlit.runtime.scriptrunner import StopException
+from streamlit.testing.v1 import AppTest
+from typer.testing import CliRunner
+
+from analyses.claims.files import load_claims
+from analyses.hypotheses import sentence, verdicts_of_run
+from apps.cli import app
+from apps.dashboard import data
+from apps.dashboard.ablation import jobs
+from apps.dashboard.ablation.asking import CONTROLS
+from apps.dashboard.ablation.jobs import Told
+from apps.dashboard.ablation.measuring import FURTHER
+from model.hooks import scopes_of
+from model.lab import Lab
+from tests.dashboard_pages import opened, pick, said, views
+from tests.dashboard_runs import whole_runs
+from tests.planted_run import planted_lab
+
+pytestmark = pytest.mark.whole
+
+__all__ = ["whole_runs"]  # a fixture
+
+SAYS = "without the <b>previous-token</b> head copying *fails*"
+HYPOTHESIS = {"run": "planted", "ablate": "L0H1", "says": SAYS, "bound": "harm >= 1.0", "n": "16"}
+HYPOTHESIS |= {"prompt": "abcdeabcde"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("roots")
+    planted_lab(root / "planted")
+    return root
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path) -> Iterator[Path]:
+    """A run whose every head is known, of this test alone."""
+    yield Path(shutil.copytree(made, tmp_path / "runs"))
+    st.cache_resource.clear()
+
+
+def run_it(at: AppTest) -> AppTest:
+    return at.button(key="run_hypothesis").click().run()
+
+
+def lab_of(root: Path) -> Lab:
+    (found,) = [run for run in data.runs() if run.name == "planted"]
+    return data.lab(found, 8)
+
+
+def test_nothing_is_measured_before_run_and_the_claim_that_is_saved_gets_the_same_verdict(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = opened(root, "ablate", monkeypatch, **HYPOTHESIS)
+    assert not at.exception
+    assert "Nothing is measured yet" in said(at)
+    assert "There is no head-ablation result" in said(at)
+    assert re.search(r"cutaway run head-ablation \S+planted@8", said(at))
+    gpt = lab_of(root).gpt
+    before = gpt(torch.arange(8)[None])
+    at = run_it(at)
+    assert not at.exception
+    text = said(at)
+    (verdict,) = [each.value for each in at.text if " is supported at planted@8: " in each.value]
+    assert re.search(r"Harm on copy_loss\nn = 16, p", text)
+    assert "3 other heads of layer 0" in text
+    assert "supported" in " ".join(each.value for each in at.markdown)
+    assert scopes_of(gpt) == gpt._lasting == []
+    assert torch.equal(gpt(torch.arange(8)[None]), before)
+
+    at = at.button(key="save_claim").click().run()
+    assert not at.exception
+    (file,) = (root / "planted" / "claims").glob("*.toml")
+    (claim,) = load_claims([file])
+    assert claim.stated.says == SAYS
+    (record,) = verdicts_of_run([claim], root / "planted", save=False)
+    assert sentence(record.verdict) == verdict
+    (command,) = [each.value for each in at.code if each.value.startswith("cutaway test")]
+    found = CliRunner().invoke(app, [*command.split()[1:], "--json"])
+    assert found.exit_code == 0
+    assert json.loads(found.stdout)[0]["sentence"] == verdict
+
+
+def test_a_bound_that_is_changed_after_the_numbers_were_seen_says_so(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = run_it(opened(root, "ablate", monkeypatch, **HYPOTHESIS))
+    assert "after these numbers had been seen" not in said(at)
+    at.text_input(key="bound").set_value("harm <= 0.05")
+    at.selectbox(key="control").set_value("matched")
+    at = run_it(at)  # three other heads allow no p below 0.25
+    assert "Harm on copy_loss" in said(at)
+    assert "cannot reach alpha" in said(at)
+    at.selectbox(key="control").set_value("none")
+    at = run_it(at)
+    assert not at.exception
+    asked = {name: "".join(at.query_params[name]) for name in ("bound", "control", "n")}
+    assert asked == {"bound": "harm <= 0.05", "control": "none", "n": "16"}
+    assert "metric" not in at.query_params  # what is as usual leaves the address alone
+    assert any(" is refuted at planted@8" in each.value for each in at.text)
+    assert "stated after these numbers had been seen: they were first measured as" in said(at)
+    at.text_input(key="bound").set_value("")
+    at = run_it(at)
+    assert "No bound was stated, so nothing is decided" in said(at)
+    assert "Keep it as a claim" not in said(at)
+
+
+ASKED_WRONGLY = [
+    ({"n": "100000"}, '"100000" is no number of sequences; write one from 8 to 512'),
+    ({"bound": "harm > 1"}, '"harm > 1" is no bound'),
+    ({"bound": "share >= 3"}, "no share of a whole"),
+    ({"control": "texts"}, 'there is no control "texts"'),
+    ({"fill": "men"}, 'there is no intervention "men"'),
+    ({"seed": "-1"}, "is no number of a seed"),
+    ({"bound": "|harm| <= 0.05"}, "has no side; use none"),
+    ({"metric": "text_loss"}, "use another control, or copy_loss"),
+    ({"metric": "text_loss", "fill": "counterfactual", "bound": ""}, "There is no counterfactual on held-out text"),
+    ({"fill": "counterfactual"}, "needs the corrupted twin of this text"),
+]
+
+
+def test_what_cannot_be_asked_is_one_sentence(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = opened(root, "ablate", monkeypatch, **(HYPOTHESIS | {"ablate": "L7H0"}))
+    assert "no L7H0" in said(at)
+    at = opened(root, "ablate", monkeypatch, **HYPOTHESIS)
+    for address, says in ASKED_WRONGLY:
+        for name in ("n", "bound", "control", "fill", "metric", "seed"):
+            at.query_params[name] = (HYPOTHESIS | address).get(name, "")
+        at.run()
+        if says not in said(at):
+            at = run_it(at)
+        assert not at.exception
+        assert says in said(at), says
+
+
+def test_each_further_question_is_answered_when_it_is_asked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = run_it(opened(root, "ablate", monkeypatch, **(HYPOTHESIS | {"ablate": "L0H1,L0H2"})))
+    figures = len(at.get("vega_lite_chart"))
+    for what in FURTHER:
+        at.segmented_control(key="further").set_value(what).run()
+        assert len(at.get("vega_lite_chart")) == figures
+        at.button(key=f"begin-{what}").click().run()
+        assert not at.exception
+        assert not at.info
+        assert len(at.get("vega_lite_chart")) == figures + 1
+    assert "n = 16 sequences" in said(at)
+    at.segmented_control(key="further").set_value("pairs").run()
+    assert "All 2 together" in said(at)
+
+
+def test_the_text_shows_where_it_hurts_and_who_looks_elsewhere(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = opened(root, "ablate", monkeypatch, run="planted", ablate="L0H1:zero", prompt="abcdeabcde")
+    assert not at.exception
+    worst = views(at)["token_harm"]["token"]
+    assert 7 <= worst <= 10  # b c d e of the second copy
+    assert f"Predicted at {worst}, after" in said(at)
+    assert views(at)["before_after"]["names"] == ["intact", "ablated"]
+    moved = next(each.value for each in at.dataframe if "moved" in each.value)
+    assert next(iter(moved["head"])) == "L1H2"
+    assert set(list(moved["moved"])[1:]) == {0.0}
+    at = pick(at, "token_harm", {"token": "3"})
+    assert "Predicted at 3, after" in said(at)
+    assert views(at)["token_harm"]["token"] == 3
+    at = pick(at, "before_after", {"head": "L1H1"})
+    assert "L1H1, intact and ablated" in said(at)
+    at.selectbox(key="hold").set_value("patterns")
+    at = run_it(at)
+    assert not at.exception
+    assert "Later patterns are held as in the intact run" in said(at)
+
+
+def test_work_that_is_stopped_leaves_nothing_and_cancel_ends_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Streamlit does to a run that it stops is to raise from the next thing that is told."""
+    at = opened(root, "ablate", monkeypatch, **HYPOTHESIS)
+    gpt, calls = lab_of(root).gpt, []
+    before = gpt(torch.arange(8)[None])
+
+    def stopped(_: Told, done: int, total: int) -> None:
+        calls.append((done, total))
+        if len(calls) == 3:
+            raise StopException
+
+    with monkeypatch.context() as during:
+        during.setattr(Told, "__call__", stopped)
+        at = run_it(at)
+    assert len(calls) == 3
+    assert scopes_of(gpt) == gpt._lasting == []
+    assert torch.equal(gpt(torch.arange(8)[None]), before)
+    assert "Harm on copy_loss" not in said(at)
+    at = at.button(key="cancel-bench").click().run()
+    assert not at.exception
+    assert "Cancelled: nothing of it was kept." in said(at)
+    assert "Harm on copy_loss" not in said(at)
+    other = opened(root, "ablate", monkeypatch, **HYPOTHESIS)
+    assert "Cancelled" not in said(other)
+    assert "Harm on copy_loss" in said(run_it(other))
+    assert "Harm on copy_loss" in said(at.run())  # the same question, so the same numbers: nothing is measured for them
+
+
+def test_asking_something_else_stops_what_was_begun(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = opened(root, "ablate", monkeypatch, **HYPOTHESIS)
+    with monkeypatch.context() as during:
+        during.setattr(Told, "__call__", lambda *_: (_ for _ in ()).throw(StopException()))
+        at = run_it(at)
+    at = at.button(key="drop-L0H1").click().run()
+    at.session_state["ablate"] = "L1H2"
+    at.run()
+    assert not at.exception
+    assert "something else is asked by now" in said(at)
+    assert "Harm on copy_loss" not in said(at)
+
+
+def test_claims_are_not_overwritten_unasked_and_bad_names_are_refused(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = run_it(opened(root, "ablate", monkeypatch, **HYPOTHESIS))
+    at.text_input(key="claim_name").set_value("../escape").run()
+    assert any("cannot name a file" in each.value for each in at.info)
+    at.text_input(key="claim_name").set_value("mine").run()
+    at = at.button(key="save_claim").click().run()
+    assert at.button(key="save_claim").disabled
+    file = root / "planted" / "claims" / "mine.toml"
+    first = file.read_text()
+    at.text_input(key="bound").set_value("harm >= 2.0")
+    at = run_it(at)
+    assert "holds another claim" in said(at)
+    at = at.button(key="save_claim").click().run()
+    assert file.read_text() == first
+    assert any("holds another claim already" in each.value for each in at.error)
+    at.checkbox(key="replace_claim").check().run()
+    at = at.button(key="save_claim").click().run()
+    assert not at.exception
+    assert 'effect = "harm >= 2.0"' in file.read_text()
+    shutil.rmtree(file.parent)
+    file.parent.write_text("in the way")
+    at = at.run().button(key="save_claim").click().run()
+    assert not at.exception
+    assert any("could not be written" in each.value for each in at.error)
+
+
+def test_places_are_chosen_from_the_grid_by_name_and_from_lists(
+    whole_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = opened(whole_runs, "ablate", monkeypatch, run="whole")
+    assert not at.exception
+    assert "No place is chosen" in said(at)
+    assert views(at)["harm_copy_loss"]["before"] is not None
+    for head in ("L0H1", "L1H3"):
+        at = pick(at, "harm_copy_loss", {"toggle": head})
+    assert at.session_state["ablate"] == "L0H1,L1H3"
+    assert views(at)["harm_new_token_loss"]["set"] == ["L0H1", "L1H3"]
+    at.selectbox(key="add_sublayer").set_value("L0.ffn").run()
+    assert at.session_state["ablate"] == "L0H1,L1H3,L0.ffn"
+    at = at.button(key="drop-L1H3").click().run()
+    assert at.session_state["ablate"] == "L0H1,L0.ffn"
+    at = run_it(at)
+    assert not at.exception
+    assert "No bound was stated" in said(at)
+    assert "no control" in said(at)
+    assert set(at.selectbox(key="control").options) == set(CONTROLS.values())
+    assert "What the study of single heads found" in said(at)
+    found = jobs._every()["numbers"].found
+    assert len(found) <= 96
