@@ -196,7 +196,8 @@ def _check(sides: Sequence[Tensor], tokens: Sequence[str], head: tuple[int, int]
         if side.shape != sides[0].shape:
             shapes = " and ".join("x".join(map(str, each.shape)) for each in sides)
             raise InputError(f"patterns to compare must be of one shape, heads and text alike; these are {shapes}")
-    if not all(bool(torch.isfinite(side).all()) for side in sides):
+    ends = [end for side in sides for end in torch.aminmax(side)]  # not a number, if anything is not
+    if not all(bool(torch.isfinite(end)) for end in ends):
         raise InputError("a pattern holds values that are not finite; masked cells must be 0, not NaN or infinite")
     if not (0 <= head[0] < n_layers and 0 <= head[1] < n_heads):
         raise InputError(

@@ -1,7 +1,7 @@
 // What the attention view draws. A pattern is painted once and kept as it is; pointing only draws over it, on a second
 // canvas, so that it costs the same for 24 tokens and for 512.
 
-const SIDE = 512
+const SIDE = 576
 const FAR = 256
 const KEPT = 40 // heads whose small pattern is kept
 const THUMB = { wide: 48, narrow: 32 }
@@ -58,7 +58,7 @@ function measure(view) {
   const { side } = view.crop
   view.cell = Math.max(1, Math.min(22, Math.floor(SIDE / side)))
   view.drawn = view.cell * side
-  view.every = Math.max(1, Math.ceil(11 / view.cell))
+  view.every = Math.max(1, Math.ceil(9 / view.cell))
 }
 
 function paintPattern(view, scale) {
@@ -85,7 +85,7 @@ function label(view, context, axis, at, ink, ground) {
   const middle = Math.max(6, (at - view.crop[axis] + 0.5) * view.cell)
   const room = LABELS - 8
   context.save()
-  context.font = `${Math.min(12, Math.max(10, view.cell + 1))}px ${view.font}`
+  context.font = `${Math.min(12, Math.max(9.5, view.cell + 1))}px ${view.font}`
   context.textBaseline = "middle"
   context.textAlign = "right"
   if (axis === "query") context.translate(LABELS - 5, middle)
