@@ -64,7 +64,7 @@ def _exponents(drawn: Initialization, seed: int) -> Finding:
             f"and pre at two depths or more, and here are {', '.join(_by_norm(drawn))} at {len(depths)}."
         )
         return Finding(sentence=sentence, found=None)
-    law = "with depth as Xiong et al. 2020 predict (theorem 1: exponent 0 in post-norm, -1/2 in pre-norm)"
+    law = "with depth as predicted (Xiong et al. 2020, theorem 1: exponent 0 in post-norm, -1/2 in pre-norm)"
     gradient = "one token's gradient at the last layer's W_out"
     case = _off_predicted(token)
     match case:
@@ -78,7 +78,7 @@ def _exponents(drawn: Initialization, seed: int) -> Finding:
     of_batch = ", ".join(f"{batch[norm]:.2f} ({norm})" for norm in PREDICTED)
     others = ", ".join(f"{norm} {exponent:.2f}" for norm, exponent in token.items() if norm not in PREDICTED)
     sentence = (
-        f"At initialization (drawn models, not this run) {opening}: {measured}, over {listed(depths)} layers, "
+        f"At initialization, in drawn models and not in this run, {opening}: {measured}, over {listed(depths)} layers, "
         f"{drawn.n_tokens} random tokens each; for the gradient of the batch's mean loss {of_batch}"
         f"{f'; other placements: {others}' if others else ''} ({_drawn_models(drawn, seed)}). Within "
         f"{' or '.join(f'{near:g} ({norm})' for norm, near in NEAR.items())} counts as agreeing."

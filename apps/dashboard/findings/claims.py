@@ -10,6 +10,7 @@ import streamlit as st
 from analyses.claims.files import Claim
 from analyses.claims.records import Record
 from analyses.claims.shelf import FOLDER, ClaimShelf, claim_shelf, verdict_finding, verdict_rows
+from analyses.claims.verdict_figure import verdict_figure
 from analyses.claims.wording import since_phrase
 from apps.dashboard import components, data, panels
 from apps.dashboard.data import Run
@@ -43,23 +44,29 @@ def draw(run: Run, step: int | None) -> ClaimShelf:
 def _tested(run: Run, records: tuple[Record, ...], file: str, step: int | None) -> None:
     here = next((record for record in records if record.verdict.checkpoint.step == step), records[-1])
     verdict = here.verdict
+    panel = _panel(run, records, file, verdict.claim)
+    figure = None if verdict.measured is None else verdict_figure(records)
+    title = f"{verdict.claim}: {verdict.standing.value}"
+    offer = pins.Offer(panel=panel, title=title, sentences=_said(records, here), figure=figure)
     with st.container(border=True, key=f"claim-{file}-{verdict.claim}", gap="xsmall"):
         with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
-            title = f"{MARKS[verdict.standing.value]} **{verdict.standing.value}** at step {verdict.checkpoint.step:,}"
-            st.markdown(f"{title} · {components.literal(verdict.claim)}", width="stretch")
-            panel = _panel(run, records, file, verdict.claim)
-            offer = pins.Offer(
-                panel=panel, title=f"{verdict.claim}: {verdict.standing.value}", sentences=_said(records, here)
-            )
+            mark = f"{MARKS[verdict.standing.value]} **{verdict.standing.value}** at step {verdict.checkpoint.step:,}"
+            st.markdown(f"{mark} · {components.literal(verdict.claim)}", width="stretch")
             st.button(
                 "Pin", key=f"pin-claim-{file}-{verdict.claim}", type="tertiary", icon=":material/push_pin:",
                 on_click=pins.pin_panel, args=(offer,),
             )  # fmt: skip
-        st.text(f"“{verdict.says}”")
-        components.sentences(_said(records, here))
-        other = None if verdict.checkpoint.step == step else f"not tested at step {step}"
-        expected = None if verdict.as_expected in (True, None) else f"expected: {verdict.expected.value}"
-        components.caption(f"claims file {file}.toml", f"config of the file {verdict.file_sha256[:8]}", expected, other)
+        words, picture = st.columns([3, 2], gap="medium")
+        with words:
+            st.text(f"“{verdict.says}”")
+            components.sentences(_said(records, here))
+            other = None if verdict.checkpoint.step == step else f"not tested at step {step}"
+            expected = None if verdict.as_expected in (True, None) else f"expected: {verdict.expected.value}"
+            sha = f"{file}.toml ({verdict.file_sha256[:8]})"
+            components.caption(sha, expected, other)
+        if figure is not None:
+            with picture:
+                panels.small(panel, figure, "effect beside its bound; rules: the claim's own intervals")
 
 
 def _said(records: tuple[Record, ...], here: Record) -> tuple[str, ...]:

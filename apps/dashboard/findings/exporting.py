@@ -82,6 +82,7 @@ def _markdown(found: Notebook, title: str, claims: ClaimShelf) -> str:
 def _import() -> None:
     st.file_uploader(
         "Add the pins of a notebook (findings.json)", type="json", key="notebook_file", on_change=_read,
+        max_upload_size=MOST_FILE_BYTES // 1_000_000,
         help="Pins that are here already stay as they are. Python in a file from elsewhere was written by somebody "
              "else: read it before you run it.",
     )  # fmt: skip
