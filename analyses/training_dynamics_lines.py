@@ -31,6 +31,9 @@ from interp.places import head as named
 
 Rows = list[dict[str, Any]]
 
+OTHER = "b"
+"""What stands before the names of the other run's heads."""
+
 LOSSES = {
     "copy_loss": "second copy of random tokens",
     "first_copy_loss": "first copy of random tokens",
@@ -91,9 +94,8 @@ def heads_figure(
     largest = max((row["high"] for row in every), default=1.0)
     reach = [0.0, 1.0] if kind in SHARES or largest <= 1 else [0.0, largest]
     y = _Height(_TITLES.get(kind, "share of attention"), alt.Scale(domain=reach))
-    names = [row["what"] for row in _ends(drawn, time)]
-    colours = [CATEGORIES[index % len(CATEGORIES)] for index in range(len(labels))]
-    colours += [CATEGORIES[index % len(CATEGORIES)] for index in range(len(names) - len(labels))]
+    names = list(dict.fromkeys(row["what"] for row in _ends(drawn, time)))
+    colours = [CATEGORIES[index % len(CATEGORIES)] for index in range(len(names))]
     colour = alt.Color("what:N", scale=alt.Scale(domain=names, range=colours), legend=None)
     quiet = [
         {name: row[name] for name in ("step", "tokens", "head", "mean", "low", "high", "n")}
@@ -101,11 +103,14 @@ def heads_figure(
         if row["head"] not in labels
     ]
     grey = base_of(quiet).mark_line(color=QUIET, opacity=0.4, strokeWidth=1)
-    ends = _apart(_ends(drawn, time), reach)
+    ends = [
+        {**row, "said": row["what"] if row["run"] == result.run else f"{OTHER} {row['what']}"}
+        for row in _apart(_ends(drawn, time), reach)
+    ]
     words = (
         base_of(ends)
         .mark_text(align="left", dx=6, fontSize=11, fontWeight=600)
-        .encode(x=x_axis(result, other, time), y=y.of("at"), text="what:N", color=colour)
+        .encode(x=x_axis(result, other, time), y=y.of("at"), text="said:N", color=colour)
     )
     even = [{"mean": score.chance, "said": "chance", time.along.value: last_place(result, other, time)}]
     chance = base_of(even).mark_rule(color=QUIET, strokeDash=[4, 4]).encode(y=y.of("mean"))

@@ -16,6 +16,7 @@ from analyses.attention_stimuli import Stimulus
 from analyses.head_scores import MEANINGS, score_title
 from analyses.results import SavedResult, from_here
 from analyses.training_dynamics_axis import PICKED, Time, looked_at
+from analyses.training_dynamics_lines import OTHER
 from analyses.training_dynamics_result import CROSSED, Result, attention_at, scores_over_training
 from analyses.training_dynamics_tables import formation_rows, loss_rows, runs_together, score_rows
 from analyses.views import Frames, Scale, View, head_grid_payload
@@ -150,7 +151,8 @@ def lines(
         components.caption(f"{other.result.run} was not measured on these sequences, and is not drawn over them.")
     components.provenance(saved, f"one training seed ({result.training_seed})", data.settings_of(saved))
     if other is not None:
-        components.provenance(other, f"dashed: {other.result.run}")
+        shown = other.result.readings.get(reading.value)
+        components.provenance(other, f"dashed, {OTHER}: {other.result.run}", None if shown is None else shown.title)
     first = next((each for each in data.findings(saved) if each.found), None)
     pins.offer(title=title, sentences=() if first is None else (first.sentence,), panel=panel, figure=spec)
     return kind, reading
