@@ -128,7 +128,7 @@ def layer_of(label: str) -> int | None:
     return int(digits) if label.startswith("L") and digits else None
 
 
-def _target(seen: LiveLens, place: int, at: int) -> dict[str, float]:
+def _target(seen: LiveLens, place: int, at: int) -> dict[str, int | float]:
     reading = seen.reading
     return {
         "target rank": int(reading.rank[place, 0, at]),

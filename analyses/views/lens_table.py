@@ -1,7 +1,8 @@
 """The lens table's payload: what the stream says at every place of every position, with the likeliest tokens of each.
 
-Every token's text is sent once, and cells say its number: 128 positions at 61 places with five tokens each stay under a
-megabyte. Probabilities are sent with 16 bits, so to within 1 in 131,000; the other numbers as they are, in fp32.
+Every token's text is sent once, between spaces, which no visible text has, and cells say its number: 128 positions at
+61 places with five tokens each stay under a megabyte. Probabilities are sent with 16 bits, so to within 1 in 131,000;
+the other numbers as they are, in fp32.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def lens_table_payload(
             "tokens": [visible(each) for each in seen.tokens],
             "start": seen.start,
             "last": seen.n_text - 1,
-            "words": [visible(spelled[word]) for word in known],
+            "words": " ".join(visible(spelled[word]) for word in known),
             "target": target,
             "guessed": guessed,
             "tables": tables,

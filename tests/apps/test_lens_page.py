@@ -33,7 +33,8 @@ def lens(root: Path, monkeypatch: pytest.MonkeyPatch, **address: str) -> AppTest
 
 
 def table(at: AppTest) -> dict[str, Any]:
-    return views(at)["lens_table"]
+    sent = views(at)["lens_table"]
+    return sent | {"words": sent["words"].split(" ")}
 
 
 def sums(at: AppTest) -> tuple[int, float, float, float]:

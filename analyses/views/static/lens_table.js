@@ -226,7 +226,8 @@ function setCells(view, cells) {
   paintCells(view)
 }
 
-function receive(view, data) {
+function receive(view, sent) {
+  const data = { ...sent, words: sent.words.split(" ") }
   const colors = palette(view.root)
   const anew = view.drawn !== data.hash + data.names.join("\0") + data.target || cssColor(view.colors?.background ?? []) !== cssColor(colors.background)
   Object.assign(view, { data, colors, drawn: data.hash + data.names.join("\0") + data.target })

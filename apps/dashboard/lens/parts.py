@@ -9,19 +9,19 @@ import streamlit as st
 
 from analyses.lens_figures import top_figure, trajectory_figure
 from analyses.lens_rows import lens_rows, same_text, target_rows, top_rows
-from analyses.views import View, lens_table_payload, visible
+from analyses.views import View, visible
 from analyses.views.lens_table import Cells
 from apps.dashboard import address, components, data, keys, panels, passes, snippets
 from apps.dashboard.data import Run
 from apps.dashboard.findings import pins
 from apps.dashboard.lens import asked as asking
 from apps.dashboard.lens import reads
-from apps.dashboard.lens.asked import CELLS, PLACE, SHORT, Asked
+from apps.dashboard.lens.asked import CELLS, PLACE, Asked
 from apps.dashboard.panels import Panel
 from apps.dashboard.selecting import Compared
 from apps.dashboard.state import Selection
 from interp.live_lens import LONGEST, LiveLens
-from interp.live_targets import Target, one_token
+from interp.live_targets import one_token
 from model.errors import CutawayError
 
 PITFALLS = (
@@ -149,10 +149,11 @@ def _cycle() -> None:
 def table(looked: Looked) -> None:
     """Every place at every position."""
     seen = looked.seen
-    target = SHORT[Target(looked.asked.target)]
-    payload = lens_table_payload(
-        seen, target=target, guessed=looked.asked.target == Target.NEXT.value, other=looked.other, names=looked.names
-    )
+    wheres = [reads.where(looked.run, looked.chosen, looked.asked, seen.start)]
+    if looked.compared is not None:
+        there = reads.at(looked.chosen, looked.compared.run, looked.compared.step)
+        wheres.append(reads.where(looked.compared.run, there, looked.asked, seen.start))
+    payload = reads.table(seen, looked.other, looked.asked, looked.names, *wheres)
     live = {"token": looked.position, "chosen": looked.place, "cells": st.session_state.get(CELLS)}
     panel = Panel(
         key="lens_table", title="The stream read as a prediction", rows=lambda: lens_rows(seen),
