@@ -3,7 +3,7 @@
 function bindPattern(view) {
   const at = (event) => {
     const box = view.canvas.getBoundingClientRect()
-    return hit(event.clientX - box.left - LABELS, event.clientY - box.top, view.crop, view.cell, view.data)
+    return hit(event.clientX - box.left - view.margin, event.clientY - box.top, view.crop, view.cell, view.data)
   }
   view.canvas.onpointermove = (event) => {
     const cell = at(event)

@@ -1,11 +1,11 @@
 // What the attention view draws. A pattern is painted once and kept as it is; pointing only draws over it, on a second
 // canvas, so that it costs the same for 24 tokens and for 512.
 
-const SIDE = 576
+const SIDE = 512
 const FAR = 256
 const KEPT = 40 // heads whose small pattern is kept
-const THUMB = { wide: 48, narrow: 32 }
-const LABELS = 64
+const THUMB = { wide: 46, narrow: 32 }
+const LABELS = { least: 20, most: 64 }
 
 // Whether colours are stretched to the head that is shown: as asked, else as the data suggests.
 const fits = (view) => view.toMax ?? view.data.fit
@@ -58,8 +58,17 @@ function measure(view) {
   const { side } = view.crop
   view.cell = Math.max(1, Math.min(22, Math.floor(SIDE / side)))
   view.drawn = view.cell * side
-  view.every = Math.max(1, Math.ceil(9 / view.cell))
+  view.every = Math.max(1, Math.ceil(8 / view.cell))
+  const context = view.base.getContext("2d")
+  context.font = fontOf(view)
+  const widths = [...new Set(view.data.tokens.map(short))].map((text) => context.measureText(text).width)
+  view.margin = clamp(Math.ceil(Math.max(...widths)) + 8, LABELS.least, LABELS.most)
+  view.canvas.dataset.margin = view.margin
 }
+
+const short = (token) => [...token].slice(0, 9).join("")
+
+const fontOf = (view) => `${Math.min(12, Math.max(9, view.cell + 1))}px ${view.font}`
 
 function paintPattern(view, scale) {
   const { crop, data } = view
@@ -67,12 +76,12 @@ function paintPattern(view, scale) {
     const key = crop.key + column
     return view.first && key === 0 ? null : value(view, crop.query + row, key)
   }
-  const context = sized(view, view.base, LABELS + view.drawn + 1, view.drawn + LABELS)
+  const context = sized(view, view.base, view.margin + view.drawn + 1, view.drawn + view.margin)
   context.imageSmoothingEnabled = false
-  context.drawImage(bitmap(view, crop.side, scale, seen), LABELS, 0, view.drawn, view.drawn)
+  context.drawImage(bitmap(view, crop.side, scale, seen), view.margin, 0, view.drawn, view.drawn)
   context.strokeStyle = view.colors.line
-  context.strokeRect(LABELS + 0.5, 0.5, view.drawn - 1, view.drawn - 1)
-  sized(view, view.canvas, LABELS + view.drawn + 1, view.drawn + LABELS)
+  context.strokeRect(view.margin + 0.5, 0.5, view.drawn - 1, view.drawn - 1)
+  sized(view, view.canvas, view.margin + view.drawn + 1, view.drawn + view.margin)
   for (let i = 0; i < crop.side; i += view.every) {
     label(view, context, "query", crop.query + i, view.colors.faint)
     label(view, context, "key", crop.key + i, view.colors.faint)
@@ -81,16 +90,16 @@ function paintPattern(view, scale) {
 }
 
 function label(view, context, axis, at, ink, ground) {
-  const text = [...view.data.tokens[at]].slice(0, 9).join("")
+  const text = short(view.data.tokens[at])
   const middle = Math.max(6, (at - view.crop[axis] + 0.5) * view.cell)
-  const room = LABELS - 8
+  const room = view.margin - 8
   context.save()
-  context.font = `${Math.min(12, Math.max(9.5, view.cell + 1))}px ${view.font}`
+  context.font = fontOf(view)
   context.textBaseline = "middle"
   context.textAlign = "right"
-  if (axis === "query") context.translate(LABELS - 5, middle)
+  if (axis === "query") context.translate(view.margin - 5, middle)
   else {
-    context.translate(LABELS + middle, view.drawn + 5)
+    context.translate(view.margin + middle, view.drawn + 5)
     context.rotate(-Math.PI / 2)
   }
   if (ground) {
@@ -138,7 +147,7 @@ const within = ({ query, key, side }, cell) =>
 function outline(view, context, cell, width) {
   if (!within(view.crop, cell)) return
   const grow = Math.max(0, 6 - view.cell) / 2
-  const [x, y] = [LABELS + (cell.key - view.crop.key) * view.cell, (cell.query - view.crop.query) * view.cell]
+  const [x, y] = [view.margin + (cell.key - view.crop.key) * view.cell, (cell.query - view.crop.query) * view.cell]
   const side = view.cell + 2 * grow
   context.strokeStyle = view.colors.accent
   context.lineWidth = width
@@ -146,7 +155,7 @@ function outline(view, context, cell, width) {
   context.lineWidth = 1
   context.globalAlpha = 0.35
   context.beginPath()
-  context.moveTo(LABELS, y + view.cell / 2)
+  context.moveTo(view.margin, y + view.cell / 2)
   context.lineTo(x - grow, y + view.cell / 2)
   context.moveTo(x + view.cell / 2, y + view.cell + grow)
   context.lineTo(x + view.cell / 2, view.drawn)
@@ -158,7 +167,7 @@ function outline(view, context, cell, width) {
 
 function paintOver(view) {
   const context = view.canvas.getContext("2d")
-  context.clearRect(0, 0, LABELS + view.drawn + 1, view.drawn + LABELS)
+  context.clearRect(0, 0, view.margin + view.drawn + 1, view.drawn + view.margin)
   if (view.lock) outline(view, context, view.lock, 2.5)
   if (view.hover && !same(view.hover, view.lock)) outline(view, context, view.hover, 1.5)
   if (!view.root.querySelector(".far").hidden) overlayFar(view)
