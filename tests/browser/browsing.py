@@ -73,6 +73,7 @@ def go(made, server: Server, path: str) -> None:
     made.goto(f"{server.address}/{path}")
     made.wait_for_selector(IDLE)
     made.wait_for_selector("h1")
+    made.wait_for_selector("html[data-cutaway-keys]", state="attached")
     made.wait_for_selector(IDLE)
 
 

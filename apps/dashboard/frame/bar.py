@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import streamlit as st
@@ -34,14 +35,21 @@ MOUNT = mounted(
 )
 
 
-def draw() -> None:
-    """Draw the bar; for the entrypoint, after the selection."""
+def draw(here: str, entries: Sequence[tuple[str, str]]) -> None:
+    """Draw the bar; for the entrypoint, after the selection.
+
+    Args:
+        here: the `url_path` of the page.
+        entries: of each entry of the menu, in order, the `url_path` and the query string of its own parts.
+    """
     dropped = {name: said for name in (*PLACES, "b") if (said := selecting.notice(name))}
     compared = selecting.compared()
     payload = {
         "chips": chips(selecting.selection(), compared.spec if compared else None, dropped),
         "hint": HINT,
         "shared": list(SHARED),
+        "here": here,
+        "entries": [{"path": path, "own": own} for path, own in entries],
         "optional": [] if selecting.run().steps else ["step"],
     }
     MOUNT(key=KEY, data=checked(payload), on_cleared_change=_cleared)

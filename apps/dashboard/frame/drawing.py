@@ -8,6 +8,7 @@ element whose place changes is made anew in the browser, and forgets what it was
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -29,16 +30,19 @@ def draw(page: st.Page, pages: Mapping[str, Sequence[st.Page]], runs: Sequence[R
     st.html(f"<style>{text('frame.css')}</style>")
     panels.style()
     telling.style()
-    entries = st.sidebar.container(key="menu")
+    beside = st.sidebar.container(key="menu")
     top = st.container(key=f"{bar.KEY}-place")
     selecting.draw(runs)
     run = selecting.run()
-    with entries:
-        menu.draw(pages, run.name)
+    listed = menu.entries(pages, run.name)
+    with beside:
+        menu.draw(listed)
     with st.sidebar:
         pins.draw(page.url_path)
     with top:
-        bar.draw()
+        bar.draw(
+            page.url_path, [(each.page.url_path, urlencode(each.own)) for part in listed.values() for each in part]
+        )
     bottom = st.container(key=f"{keys.KEY}-place")
     keys.begin()
     keys.bind_everywhere("p", "pin what the page offers to Findings", pins.pin_offered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import streamlit as st
 
@@ -11,18 +12,34 @@ from apps.dashboard.frame.bar import SHARED
 _LEFT = "_left"
 
 
-def draw(pages: Mapping[str, Sequence[st.Page]], run: str) -> None:
-    """Draw the entries; for the entrypoint, once it is known which run is shown.
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A page of the menu, and what its address has of its own."""
+
+    page: st.Page
+    own: Mapping[str, str]
+
+
+def entries(pages: Mapping[str, Sequence[st.Page]], run: str) -> dict[str, list[Entry]]:
+    """Return the entries of each section.
 
     Args:
         pages: the pages of each section, by its title.
-        run: name of the run; a search belongs to the run that it was made in.
+        run: name of the run that is shown; a search belongs to the run that it was made in.
     """
-    for section, listed in pages.items():
+    left = _left()
+    return {
+        section: [Entry(page=page, own=left.get((run, page.url_path), {})) for page in listed]
+        for section, listed in pages.items()
+    }
+
+
+def draw(listed: Mapping[str, Sequence[Entry]]) -> None:
+    """Draw the entries; for the entrypoint."""
+    for section, entries in listed.items():
         st.caption(section)
-        for page in listed:
-            own = _left().get((run, page.url_path), {})
-            st.page_link(page, help=page.help, width="stretch", query_params=own or None)
+        for entry in entries:
+            st.page_link(entry.page, help=entry.page.help, width="stretch", query_params=entry.own or None)
 
 
 def remember(page: st.Page, run: str) -> None:

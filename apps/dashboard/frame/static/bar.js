@@ -3,7 +3,7 @@
 
 const BARS = new WeakMap()
 const SAID_FOR = 2600 // milliseconds
-const MENU = ".st-key-menu a"
+const ENTRY = ".st-key-menu [data-testid='stPageLink']"
 
 const make = (tag, className, text) => {
   const made = document.createElement(tag)
@@ -19,12 +19,19 @@ export const withoutPart = (href, name) => {
 }
 
 // The address that a menu entry leads to: what all pages share, as it stands now, and the page's own parts.
-export function targetOf(href, search, shared) {
-  const url = new URL(href)
-  const own = [...url.searchParams].filter(([name]) => !shared.includes(name))
+export function targetOf(path, own, search, shared) {
   const kept = [...new URLSearchParams(search)].filter(([name]) => shared.includes(name))
-  url.search = new URLSearchParams([...kept, ...own]).toString()
-  return url.href
+  const query = new URLSearchParams([...kept, ...new URLSearchParams(own)]).toString()
+  return query ? `${path}?${query}` : path
+}
+
+// The entry of the menu that a link stands for: the path of its page, and that page's own parts of the address.
+function entryOf(view, link) {
+  const at = [...document.querySelectorAll(ENTRY)].indexOf(link.closest(ENTRY))
+  const { entries, here } = view.data
+  if (at < 0 || at >= entries.length) return undefined
+  const base = location.pathname.slice(0, location.pathname.length - here.length)
+  return { path: (location.pathname.endsWith(here) ? base : "/") + entries[at].path, own: entries[at].own }
 }
 
 const inputOf = (name) => document.querySelector(`.st-key-${name} :is(input, textarea, button)`)
@@ -115,15 +122,18 @@ function free(view) {
 }
 
 function watch(view) {
-  const linkOf = (event) => event.composedPath().find((node) => node.matches?.(MENU))
+  const linkOf = (event) => event.composedPath().find((node) => node.matches?.(`${ENTRY} a`))
+  // Streamlit's own address of an entry lacks what all pages share, and that of the first page is empty.
   const complete = (event) => {
     const link = linkOf(event)
-    if (link) link.href = targetOf(link.href, location.search, view.data.shared)
+    const entry = link && entryOf(view, link)
+    if (entry) link.href = targetOf(entry.path, entry.own, location.search, view.data.shared)
   }
   const hold = (event) => {
     const link = linkOf(event)
-    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return
-    const here = new URL(link.href).pathname === location.pathname
+    if (!link) return
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return void event.stopPropagation() // the browser's own: a new tab
+    const here = entryOf(view, link)?.path === location.pathname
     const ready = document.documentElement.hasAttribute("data-cutaway-ready")
     if (ready && !here) return
     event.preventDefault()
@@ -146,8 +156,8 @@ function draw(view) {
   })
   view.root.querySelector(".chips").replaceChildren(...(items.length ? items : [make("li", "hint", hint)]))
   if (focused) items.find((item) => item.dataset.part === focused)?.querySelector("button").focus()
-  document.querySelectorAll(MENU).forEach((link) => {
-    const here = new URL(link.href).pathname === location.pathname
+  document.querySelectorAll(`${ENTRY} a`).forEach((link) => {
+    const here = entryOf(view, link)?.path === location.pathname
     here ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")
   })
 }

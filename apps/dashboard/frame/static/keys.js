@@ -110,8 +110,10 @@ export default function pageKeys({ data, parentElement, setTriggerValue }) {
   if (!view) KEYS.set(parentElement, (view = start(parentElement)))
   Object.assign(view, { data, send: setTriggerValue, presses: unconfirmed(view.presses, data.done) })
   tell("offers", { pin: data.pin })
+  document.documentElement.setAttribute("data-cutaway-keys", data.page)
   return () => {
     view.stop()
+    document.documentElement.removeAttribute("data-cutaway-keys")
     KEYS.delete(parentElement)
   }
 }
