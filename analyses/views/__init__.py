@@ -1,7 +1,8 @@
 """Views: payload builders and the plain JavaScript that draws them, one code path for the app, a notebook and a report.
 
 A builder turns tensors into a small dictionary of plain values; `sources(view)` gives the HTML, CSS and JavaScript that
-draw it; `embed` and `page` put both into HTML that needs no network. Nothing here knows which host is showing it.
+draw it; `embed` and `page` put both into HTML that needs no network, and `shown` is what the last line of a notebook's
+cell may be. Nothing here knows which host is showing it.
 """
 
 from analyses.views.attention import attention_payload
