@@ -5,6 +5,7 @@ Only names, sizes and times of files are read, so that it costs nothing however 
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -15,6 +16,11 @@ import pandas as pd
 
 from analyses.registry import STUDIES
 from analyses.results import RECORD, from_here
+from model.checkpoint import CONFIG, checkpoint_path, checkpoint_steps
+from model.config import GPTConfig
+from model.errors import CutawayError
+from model.lab import imported_from
+from model.settings import from_plain
 
 COLUMNS = ["what", "n", "steps", "bytes", "saved", "at this step", "command"]
 
@@ -64,6 +70,39 @@ def _row(what: str, found: list[Path], steps: list[int], here: str, command: str
         "at this step": here,
         "command": command,
     }
+
+
+RUN_COLUMNS = ["run", "norm", "layers", "heads", "d_model", "parameters", "seed", "checkpoints", "last step", "state"]
+WHOLE = ["layers", "heads", "d_model", "parameters", "seed", "last step"]
+"""Columns that are whole numbers, or missing."""
+
+
+def run_rows(root: Path | str) -> pd.DataFrame:
+    """One row for each run in a folder of runs, what cannot be opened included."""
+    folders = sorted(path for path in Path(root).iterdir() if path.is_dir() and not path.name.startswith((".", "_")))
+    runs = [path for path in folders if (path / "run.json").is_file() or (path / "checkpoints").is_dir()]
+    return pd.DataFrame([_run(path) for path in runs], columns=RUN_COLUMNS).astype(dict.fromkeys(WHOLE, "Int64"))
+
+
+def _run(path: Path) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(RUN_COLUMNS) | {"run": path.name, "norm": "–", "checkpoints": 0}
+    try:
+        settings = json.loads((path / "run.json").read_text("utf-8"))
+        steps = checkpoint_steps(path)
+        train = settings["config"].get("train")
+        seed = train.get("seed") if isinstance(train, dict) else None
+        row |= {"seed": seed, "checkpoints": len(steps), "state": "no complete checkpoint yet"}
+        if not steps:
+            return row
+        last = checkpoint_path(path, steps[-1])
+        model = from_plain(GPTConfig, json.loads((last / CONFIG).read_text("utf-8")))
+    except (CutawayError, OSError, ValueError, TypeError, KeyError, AttributeError):
+        return row | {"state": "cannot be opened"}
+    damaged = len(list((path / "checkpoints").glob("step-*"))) - len(steps)
+    state = "complete" if imported_from(settings) is None else "imported"
+    shape = {"layers": model.n_layers, "heads": model.n_heads, "d_model": model.d_model, "parameters": model.n_params}
+    state = f"{damaged} checkpoints damaged" if damaged > 0 else state
+    return row | shape | {"norm": model.norm.value, "last step": steps[-1], "state": state}
 
 
 def spans(steps: list[int]) -> str:

@@ -135,6 +135,6 @@ def figure(rows: Sequence[Row], *, d_vocab: int, name: str, other: tuple[str, Se
         .mark_text(align="right", baseline="bottom", dy=-3, color=QUIET)
         .encode(x="tokens:Q", y="uniform:Q", text="label:N")
     )
-    title = f"The loss of {name}" + ("" if other is None else f", and of {other[0]} in dashes")
+    title = f"The loss of {name}" + ("" if other is None else f" (dashes: {other[0]})")
     chart = alt.layer(lines, rule, words).properties(width=WIDTH, height=280, title=title)
     return themed(chart)

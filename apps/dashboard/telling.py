@@ -40,8 +40,8 @@ STYLE = """<style>
 .findings .denied > summary, .findings .denied.alone { opacity: .7; }
 .findings .group { opacity: .85; font-size: .93em; }
 .facts { display: grid; grid-template-columns: max-content 1fr; gap: 3px 14px; margin: 0; font-size: .92em; }
-.facts dt { opacity: .62; }
-.facts dd { margin: 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
+.facts dt { opacity: .62; margin: 0; padding: 0; font-weight: 400; }
+.facts dd { margin: 0; padding: 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
 .findings .group .inner { margin-left: 1.3em; }
 </style>"""
 

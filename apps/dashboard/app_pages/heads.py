@@ -31,8 +31,8 @@ if results:
         order = lists.draw(asked, every, results)
     with told:
         verdict = next((each for each in every if (each.layer, each.head) == head), None)
-        if verdict is not None:
-            verdicts.card(verdict)
+        if saved is not None and verdict is not None:
+            verdicts.card(saved, verdict)
 else:
     order, verdict = lists.labels_of(run), None
 

@@ -27,7 +27,7 @@ with st.container(horizontal=True, gap="large"):
         st.header("Parameters")
         card.parameters(run, chosen.step)
         st.header("Runs")
-        inventory.draw_runs(runs)
+        inventory.draw_runs(run, chosen.step)
 
 st.header("What was found at this checkpoint")
 found.draw(run, chosen.step)

@@ -12,7 +12,7 @@ from analyses.results import SavedResult
 from analyses.views import Scale
 from apps.dashboard import components, data, panels
 from apps.dashboard.heads import sources
-from apps.dashboard.heads.scores import IMPORTS, Asked, framed, label, panel_of, payload, readings_of, scale_of
+from apps.dashboard.heads.scores import IMPORTS, Asked, framed, grids, label, panel_of, payload, readings_of, scale_of
 from apps.dashboard.panels import Panel
 from apps.dashboard.selecting import Compared
 
@@ -25,30 +25,41 @@ def draw(
     theirs = sources.saved_of(other.run, other.step)
     opened = {study: saved.result for study, saved in theirs.items()}
     on = asked.on if asked.on in (RANDOM, *readings_of(opened.get("attention-patterns"))) else RANDOM
-    for where, ours in ((on, asked.measured), (TEXT, asked.text)):
-        measured = scores(opened, asked.name, where)
-        if isinstance(ours, Absent):
+    pairs = [
+        (where, ours, scores(opened, asked.name, where)) for where, ours in ((on, asked.measured), (TEXT, asked.text))
+    ]
+    lacking = [measured for _, ours, measured in pairs if isinstance(ours, HeadScores) and isinstance(measured, Absent)]
+    if lacking:
+        grids(asked, results, head, ablated)
+        study = lacking[0].study or STUDIES.get(asked.name, "attention-patterns")
+        command = f"cutaway run {study} {data.spelled(other.run, other.step)}"
+        components.missing(f"{names[1]} cannot stand beside it: {lacking[0].why}", command)
+        return
+    for where, ours, measured in pairs:
+        if isinstance(ours, HeadScores) and isinstance(measured, HeadScores):
+            _side_by_side(asked.name, where, (ours, measured), (results, theirs), (names, label(head), ablated))
+        elif isinstance(ours, Absent):
             components.caption(ours.why)
-            continue
-        if isinstance(measured, Absent):
-            study = measured.study or STUDIES.get(asked.name, "attention-patterns")
-            command = f"cutaway run {study} {data.spelled(other.run, other.step)}"
-            components.missing(f"{names[1]}: {measured.why}", command)
-            continue
-        gap = difference(ours, measured)
-        st.subheader(ours.on)
-        scale = scale_of(asked.name, [ours, measured])
-        columns = st.columns(3, gap="medium")
-        key = "grid_text" if where == TEXT else "grid"
-        shown = ((key, names[0], ours, results), (f"{key}_b", names[1], measured, theirs))
-        for column, (at, name, scored, of) in zip(columns, shown, strict=False):
-            with column:
-                panel = panel_of(at, asked.name, where, scored, of)
-                grid = payload(scored, scale, chosen=label(head), ablated=ablated, titled=name)
-                framed(panel, grid, len(scored.mean))
-                components.caption(*scored.facts)
-        with columns[2]:
-            _difference(gap, f"{key}_gap", (results, theirs), (asked.name, where), (names, label(head), ablated))
+
+
+def _side_by_side(
+    name: str, where: str, both: tuple[HeadScores, HeadScores],
+    of: tuple[Mapping[str, SavedResult], Mapping[str, SavedResult]], how: tuple[tuple[str, str], str, Sequence[str]],
+) -> None:  # fmt: skip
+    """One kind of sequence: this checkpoint, the other, and the difference."""
+    names, chosen, ablated = how
+    st.subheader(both[0].on)
+    scale = scale_of(name, both)
+    columns = st.columns(3, gap="medium")
+    key = "grid_text" if where == TEXT else "grid"
+    for column, at, titled, scored, results in zip(columns, (key, f"{key}_b"), names, both, of, strict=False):
+        with column:
+            panel = panel_of(at, name, where, scored, results)
+            grid = payload(scored, scale, chosen=chosen, ablated=ablated, titled=titled)
+            framed(panel, grid, len(scored.mean))
+            components.caption(*scored.facts)
+    with columns[2]:
+        _difference(difference(*both), f"{key}_gap", of, (name, where), how)
 
 
 def _difference(

@@ -69,11 +69,22 @@ def labels_of(run: Run) -> list[str]:
 
 
 def bind(order: Sequence[str], head: str) -> None:
-    """J and K go to the heads after and before this one, X puts it into the ablation set or takes it out."""
-    at = order.index(head) if head in order else -1
-    keys.bind("j", "next head in the list", choose, order[min(at + 1, len(order) - 1)] if order else head)
-    keys.bind("k", "head before it in the list", choose, order[max(at - 1, 0)] if order else head)
-    keys.bind("x", "add the head to the ablation, or take it out", components.toggle_ablation, head)
+    """J and K go to the heads after and before the chosen one, X puts it into the ablation or takes it out."""
+    keys.bind("j", "next head in the list", _step, list(order), head, 1)
+    keys.bind("k", "head before it in the list", _step, list(order), head, -1)
+    keys.bind("x", "add the head to the ablation, or take it out", _toggle, head)
+
+
+def _step(order: Sequence[str], shown: str, by: int) -> None:
+    """Several presses may come together: each goes on from where the one before ended."""
+    now = str(st.session_state.get("head") or shown)
+    at = order.index(now) + by if now in order else 0
+    if order:
+        choose(order[min(max(at, 0), len(order) - 1)])
+
+
+def _toggle(shown: str) -> None:
+    components.toggle_ablation(str(st.session_state.get("head") or shown))
 
 
 def choose(label: str) -> None:

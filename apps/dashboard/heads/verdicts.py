@@ -12,6 +12,7 @@ from analyses.attention_verdicts import Standing, Verdict
 from analyses.head_tables import evidence_rows
 from analyses.results import SavedResult
 from apps.dashboard import components, panels
+from apps.dashboard.findings import pins
 from apps.dashboard.heads import sources
 from apps.dashboard.panels import Panel
 
@@ -35,7 +36,7 @@ MEANINGS = {
 }
 
 
-def card(verdict: Verdict) -> None:
+def card(saved: SavedResult, verdict: Verdict) -> None:
     """The standing of a head, what it means, and what decides it, a sentence for each source."""
     standing = verdict.standing
     with st.container(key="verdict", gap="xsmall"):
@@ -45,24 +46,28 @@ def card(verdict: Verdict) -> None:
         components.caption(MEANINGS[standing])
         for line in verdict.lines:
             st.text(line.removeprefix(f"{verdict.label}: "))
+    pins.offer(title=f"{verdict.label}: {standing.value}", sentences=list(verdict.lines), panel=_panel(saved, verdict))
 
 
-def evidence(saved: SavedResult, verdict: Verdict) -> None:
-    """Every item that bears on it, with what was not measured."""
+def _panel(saved: SavedResult, verdict: Verdict) -> Panel:
+    """The evidence on a head."""
     place = (verdict.layer, verdict.head)
-    panel = Panel(
+    n, unit = saved.result.headline.n_sequences, "sequences of random tokens"
+    return Panel(
         key="evidence",
         title=f"Evidence on {verdict.label}",
         rows=lambda: evidence_rows(verdict),
-        about=panels.about_saved(
-            saved, n=saved.result.headline.n_sequences, unit="sequences of random tokens", head=verdict.label
-        ),
+        about=panels.about_saved(saved, n=n, unit=unit, head=verdict.label),
         python=sources.one(
             saved, f"rows = evidence_rows(verdict_on(result, {place}))",
             imports=["from analyses.head_tables import evidence_rows, verdict_on"],
         ),
     )  # fmt: skip
-    panels.table(panel, alt=f"Evidence on {verdict.label}", height="content")
+
+
+def evidence(saved: SavedResult, verdict: Verdict) -> None:
+    """Every item that bears on it, with what was not measured."""
+    panels.table(_panel(saved, verdict), alt=f"Evidence on {verdict.label}", height="content")
     for said in absent(verdict):
         components.caption(f"? {said}.")
     components.provenance(saved, *facts(saved.result, verdict))

@@ -8,6 +8,7 @@ from analyses import training_curve
 from analyses.results import from_here
 from apps.dashboard import components, data, panels
 from apps.dashboard.data import Run
+from apps.dashboard.findings import pins
 from apps.dashboard.overview.inventory import seed_of
 from apps.dashboard.panels import Panel
 from apps.dashboard.selecting import Compared
@@ -35,8 +36,10 @@ def draw(run: Run, step: int | None, other: Compared | None) -> None:
         python=_python(paths),
     )
     figure = training_curve.figure(rows, d_vocab=run.model.d_vocab, name=run.name, other=theirs)
+    said = training_curve.findings(rows, d_vocab=run.model.d_vocab, name=run.name, seed=seed)
+    pins.offer(title=panel.title, sentences=[each.sentence for each in said], panel=panel, figure=figure)
     panels.chart(panel, figure, alt=f"{panel.title} over training tokens", width="stretch")
-    components.findings(training_curve.findings(rows, d_vocab=run.model.d_vocab, name=run.name, seed=seed))
+    components.findings(said)
     if theirs is not None and other is not None and other.run.model is not None:
         their_seed = seed_of(other.run)
         components.findings(

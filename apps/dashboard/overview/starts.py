@@ -32,9 +32,10 @@ def draw(run: Run, step: int | None, runs: Sequence[Run]) -> None:
     ]  # fmt: skip
     for column, (title, page, address, said) in zip(st.columns(len(starts), gap="small"), starts, strict=True):
         with column, st.container(border=True, gap="xxsmall", height="stretch"):
-            st.page_link(f"app_pages/{page}.py", label=f"**{components.literal(title)}**", query_params=address,
-                         icon=":material/arrow_forward:", icon_position="right")  # fmt: skip
+            st.subheader(components.literal(title), anchor=False)
             components.caption(said)
+            st.page_link(f"app_pages/{page}.py", label="Begin", query_params=address,
+                         icon=":material/arrow_forward:")  # fmt: skip
 
 
 def _memory(run: Run, here: dict[str, str]) -> list[tuple[str, str, dict[str, str], str]]:
