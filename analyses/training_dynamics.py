@@ -5,8 +5,8 @@ shown repeated random tokens at the period at which the run is judged, the same 
 held-out text, and gets the scores of attention-patterns, copy loss and text loss, and the in-context-learning score.
 One result holds them all, so that every line and every frame over training is read from one file.
 
-Source: Olsson et al. 2022, Argument 1. What it does not show: why something forms (`cutaway branch` trains again from a
-step), what depends on it (head-ablation), or how another seed would go.
+Source: Olsson et al. 2022, Argument 1. What it does not show: why something forms, what depends on it (head-ablation
+does), or how another seed would go.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from analyses.training_dynamics_formation import (
 )
 from analyses.training_dynamics_head_findings import heads_of_kind
 from analyses.training_dynamics_result import Result
-from analyses.training_dynamics_wording import facts, steps_of, when
+from analyses.training_dynamics_wording import bracket, facts, steps_of, when
 from interp.places import head as named
 from interp.wording import with_interval
 
@@ -71,7 +71,10 @@ def _copying(result: Result) -> Finding:
     seen_note = " (training showed this period, so a learned distance would do)" if seen else ""
     crossing = loss_crossing(result, "copying")
     if grown.low >= LEAST_COPYING and crossing is not None:
-        sentence = f"Copying formed: {numbers}{seen_note}; half of that was there {when(crossing)} {facts(result)}."
+        sentence = (
+            f"Copying formed {bracket(crossing)}: {numbers}{seen_note}; by a straight line half of that was there at "
+            f"step {steps_of(crossing.at)} {facts(result)}."
+        )
         return Finding(sentence=sentence, found=True)
     rule = f"asked: {LEAST_COPYING} nats"
     if grown.high < LEAST_COPYING:

@@ -9,7 +9,7 @@ from analyses.attention_words import WORDS
 from analyses.registry import Finding
 from analyses.training_dynamics_formation import Rise, formed, head_rises, largest_of_others, open_for
 from analyses.training_dynamics_result import Result
-from analyses.training_dynamics_wording import facts, labels_of, when
+from analyses.training_dynamics_wording import bracket, facts, labels_of, when
 from interp.places import head as named
 from interp.wording import number, with_interval
 
@@ -38,7 +38,11 @@ def heads_of_kind(result: Result, kind: Kind) -> Finding:
     said = "; ".join(_one(rise) for rise in several[:_SPOKEN])
     more = f"; {len(several) - _SPOKEN} more in the table" if len(several) > _SPOKEN else ""
     against = _against(result, kind, several)
-    return Finding(sentence=f"{count} ({labels_of(heads)}): {said}{more}. {against} {facts(result)}.", found=True)
+    first = several[0].crossing
+    since = "" if first is None else f", {'' if len(heads) == 1 else 'the first '}half way up {bracket(first)}"
+    return Finding(
+        sentence=f"{count}{since} ({labels_of(heads)}): {said}{more}. {against} {facts(result)}.", found=True
+    )
 
 
 def _to(attends: str) -> str:

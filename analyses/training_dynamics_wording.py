@@ -14,8 +14,12 @@ from interp.stats import Interval
 
 def when(crossing: Crossing) -> str:
     """The checkpoints between which it is, and where a straight line between them has it."""
-    bracket = f"between the checkpoints {crossing.after:,} and {crossing.by:,}"
-    return f"{bracket} (by a straight line at {steps_of(crossing.at)})"
+    return f"{bracket(crossing)} (by a straight line at {steps_of(crossing.at)})"
+
+
+def bracket(crossing: Crossing) -> str:
+    """The checkpoints between which it is."""
+    return f"between the checkpoints {crossing.after:,} and {crossing.by:,}"
 
 
 def steps_of(interval: Interval) -> str:

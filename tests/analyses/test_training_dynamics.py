@@ -84,10 +84,12 @@ def test_each_head_is_found_from_its_step_on_and_half_way_between_the_checkpoint
 
 
 def test_it_says_what_formed_when_and_in_which_order(result: Result) -> None:
-    copying = said(result, "Copying formed:")
+    copying = said(result, "Copying formed between")
     assert copying.found
-    assert "half of that was there between the checkpoints 24 and 32" in copying.sentence
-    induction = said(result, "One head came to attend like an induction head")
+    assert copying.sentence.startswith("Copying formed between the checkpoints 24 and 32: ")
+    induction = said(
+        result, "One head came to attend like an induction head, half way up between the checkpoints 24 and 32"
+    )
     assert induction.found
     assert "L1H2" in induction.sentence
     assert "with the second copy re-ordered at most 0.0" in induction.sentence
@@ -253,7 +255,7 @@ def test_without_text_only_text_is_missing(tmp_path: Path) -> None:
     assert set(found.readings) == {"repeats", "control"}
     assert "text_loss" not in found.losses
     assert said(found, "Whether more context came to help on text cannot be told").found is None
-    assert said(found, "Copying formed:").found
+    assert said(found, "Copying formed between").found
     with pytest.raises(UnknownNameError, match='There is no reading "text" here'):
         scores_over_training(found, Kind.INDUCTION, "text")
 
@@ -276,7 +278,7 @@ def test_saved_it_is_read_back_as_it_was_and_is_new_where_another_checkpoint_is(
         grown(lab.path, {PREVIOUS: 16, INDUCTION: 40})
         again = run_study("training-dynamics", f"{lab.path}@40", settings)
     assert again.provenance.inputs_sha256 != saved.provenance.inputs_sha256
-    assert "between the checkpoints 32 and 40" in said(again.result, "Copying formed:").sentence
+    assert "between the checkpoints 32 and 40" in said(again.result, "Copying formed between").sentence
 
 
 def test_tables_hold_every_checkpoint_with_its_interval_and_chance(result: Result) -> None:
