@@ -44,6 +44,36 @@ def darkened(spec: Mapping[str, Any]) -> dict[str, Any]:
     return _exchanged(dict(spec))
 
 
+FEW = 200
+"""Rows of a data set that travel within a specification."""
+
+
+def inlined(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `spec` with its small data sets where they are used.
+
+    Streamlit makes a table in Arrow's format of every named one, which takes some milliseconds for a few rows: at a
+    dozen figures of a page it is what a click costs most.
+    """
+    named = spec.get("datasets", {})
+    small = {name: rows for name, rows in named.items() if isinstance(rows, list) and len(rows) <= FEW}
+    used = {name for name in [spec.get("data", {}).get("name")] if name is not None}  # the page's own, kept as it is
+    inside = {name: rows for name, rows in small.items() if name not in used}
+    kept = {name: rows for name, rows in named.items() if name not in inside}
+    found = {key: _with_data(part, inside) for key, part in spec.items() if key != "datasets"}
+    return found | ({"datasets": kept} if kept else {})
+
+
+def _with_data(value: Any, inside: Mapping[str, Any]) -> Any:
+    match value:
+        case {"name": str(name)} if name in inside and len(value) == 1:
+            return {"values": inside[name]}
+        case dict():
+            return {key: item if key == "values" else _with_data(item, inside) for key, item in value.items()}
+        case list():
+            return [_with_data(item, inside) for item in value]
+    return value
+
+
 def _exchanged(value: Any) -> Any:
     match value:
         case dict():

@@ -20,7 +20,7 @@ from analyses.views.payload import Payload, apart, checked, live_fields
 from analyses.views.sources import follower
 from apps.dashboard import data, telling
 from apps.dashboard.address import Part, choice_of, restore, write
-from apps.dashboard.charts import spec_of
+from apps.dashboard.charts import inlined, spec_of
 from apps.dashboard.data import Run
 from apps.dashboard.state import parse_step, toggled
 from model.errors import CutawayError
@@ -78,6 +78,8 @@ def chart(
     """Draw a study's figure as the study drew it, on the page's own background; a click may call `on_select`."""
     spec = spec_of(figure, dark=st.context.theme.type == "dark")
     spec = {"padding": SNUG, **spec}
+    if on_select is None:
+        spec = inlined(spec)
     st.vega_lite_chart(spec, theme=None, width=width, key=key, alt=alt, on_select=on_select or "ignore")
 
 

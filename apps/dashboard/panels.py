@@ -19,7 +19,7 @@ from analyses import exports
 from analyses.figures import spec_png, spec_svg
 from analyses.results import SavedResult
 from analyses.views import View, page
-from analyses.views.payload import Payload
+from analyses.views.payload import Payload, live_fields
 from apps.dashboard import components, data, snippets
 from apps.dashboard.charts import spec_of
 from apps.dashboard.data import Run
@@ -110,11 +110,11 @@ def small(panel: Panel, figure: Mapping[str, Any], said: str) -> None:
         menu(panel, _offer(panel, said, figure=figure))
 
 
-def show(view: View, payload: Payload, panel: Panel, **more: Any) -> None:
-    """A view; what is picked in it changes the selection. `more` is for `components.show`, such as `live`."""
+def show(view: View, payload: Payload, panel: Panel, *, live: Mapping[str, Any] | None = None) -> None:
+    """A view; what is picked in it changes the selection. `live` is what a click changes, which is sent apart."""
     with _framed(panel):
-        components.show(view, payload, panel.key, **more)
-        menu(panel, _offer(panel, view=view, payload=payload))
+        components.show(view, payload, panel.key, live=live)
+        menu(panel, _offer(panel, view=view, payload={**payload, **live_fields(live or {})}))
 
 
 def table(

@@ -14,7 +14,8 @@ from streamlit.testing.v1 import AppTest
 
 from analyses import exports
 from analyses.figures import spec_png, spec_svg
-from analyses.views.by_layer import Point, Series, by_layer_figure
+from analyses.views.by_layer import Point, Series, by_layer_figure, parts_figure
+from apps.dashboard.charts import FEW, inlined, spec_of
 from apps.dashboard.panels import MENU
 from tests.dashboard_pages import said
 
@@ -81,6 +82,19 @@ def test_a_figure_is_a_file_without_network() -> None:
     assert "<script" not in spec_svg(spec)
     with pytest.raises(ValueError, match="External data url not allowed"):
         spec_svg({"data": {"url": "http://127.0.0.1:9/a.json"}, "mark": "point"})
+
+
+def test_small_data_travels_inside_a_figure_and_large_data_apart() -> None:
+    points = [Point(layer=layer, series=series, value=0.1 * layer) for layer in range(4) for series in Series]
+    spec = spec_of(by_layer_figure(points, "a share"), dark=False)
+    small = inlined(spec)
+    assert "datasets" not in small
+    assert spec_svg(small) == spec_svg(spec)
+    bars = spec_of(parts_figure([(layer, "a", 1.0) for layer in range(4)], ["a"], "parts"), dark=False)
+    assert inlined(bars) == bars, "the data of a whole figure is a table in any case"
+    long = [Point(layer=layer, series=Series.NOW, value=0.1) for layer in range(FEW + 1)]
+    large = spec_of(by_layer_figure(long, "a share"), dark=False)
+    assert inlined(large) == large
 
 
 def page(kind: str) -> None:

@@ -12,6 +12,7 @@ from analyses.ffn_reading import CUT_TRIGGERS
 from analyses.memory_card import ablate_command
 from analyses.memory_examples import ABSENT, EXPLAINED, TITLES, Choice, choices, example_payload, example_rows, examples
 from analyses.memory_tables import (
+    KINDS,
     Memory,
     activity_table,
     evidence_rows,
@@ -27,6 +28,7 @@ from analyses.views import View
 from analyses.views.memory import activity_figure, value_figure
 from apps.dashboard import components, keys, panels, passes, snippets
 from apps.dashboard.data import Run
+from apps.dashboard.findings import pins
 from apps.dashboard.memories import facts
 from apps.dashboard.panels import Panel, about_saved
 from apps.dashboard.state import Selection, memory_name
@@ -81,7 +83,14 @@ def _key(saved: SavedResult, memory: Memory) -> None:
     if found:
         title, rows = f"Prefixes of {name}: {TITLES[choice]}", partial(example_rows, result, memory, choice)
         panel = panel_of(saved, memory, "triggers", title, rows, "example_rows", repr(choice.value))
-        panels.show(View.TOKEN_ROWS, example_payload(found), panel)
+        payload = example_payload(found)
+        panels.show(View.TOKEN_ROWS, payload, panel)
+        kind = KINDS[result.reading.evidence.kind_of(*memory)]
+        said = [
+            f"{name}: {', '.join(facts.facts(result, memory))}, n = {result.n_prefixes:,} prefixes.",
+            *facts.value_facts(result, memory),
+        ]
+        pins.offer(title=f"{name} {kind}", sentences=said, panel=panel, view=View.TOKEN_ROWS, payload=payload)
         components.caption(EXPLAINED[choice])
     else:
         components.caption(ABSENT[choice])
