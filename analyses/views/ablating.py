@@ -110,7 +110,7 @@ def next_token_figure(rows: pd.DataFrame) -> dict[str, Any]:
     parts = []
     for name, colour in colours.items():
         low, first = -reach if name == "change" else 0.0, name == "intact"
-        axis = {"labels": first, "ticks": False, "domain": False, "labelLimit": 150, "labelColor": INK, "grid": False}
+        axis = {"labels": first, "ticks": False, "domain": False, "labelLimit": 90, "labelColor": INK, "grid": False}
         parts.append(
             {
                 "mark": {"type": "bar", "height": 11},
@@ -139,7 +139,7 @@ def _told_apart(labels: Sequence[str]) -> list[str]:
     return found
 
 
-BAR = 140
+BAR = 80
 """Pixels of the whole of a chance."""
 
 _BINS = 60

@@ -15,7 +15,7 @@ from analyses.views.ablating import dose_figure, whisker_figure
 from apps.dashboard import components, panels, snippets
 from apps.dashboard.ablation import jobs, measuring
 from apps.dashboard.ablation.measuring import FURTHER, Question
-from apps.dashboard.ablation.results import about
+from apps.dashboard.ablation.results import NARROWEST, about
 from apps.dashboard.panels import Panel
 from interp.interactions import Interactions
 from interp.stats import Interval
@@ -179,7 +179,8 @@ def _tokens(question: Question, found: TokenHarms) -> None:
         lines=[*measured, "rows = token_group_rows(found)"], imports=[*imports, f"{_TABLES}token_group_rows"],
     )  # fmt: skip
     rows = tables.token_group_rows(found)
-    left, right = st.columns(2, gap="large")
+    with st.grid(2, min_column_width=NARROWEST, gap=("small", "large")) as columns:
+        left, right = columns.cell(), columns.cell()
     with left:
         title, columns = f"harm of such a target ({found.unit})", ["by", "share", "targets"]
         figure = jobs.drawn(

@@ -15,7 +15,7 @@ from apps.dashboard import components, panels, passes, snippets
 from apps.dashboard.ablation import harms, jobs
 from apps.dashboard.ablation.jobs import Key, Told
 from apps.dashboard.ablation.measuring import Question
-from apps.dashboard.ablation.results import about
+from apps.dashboard.ablation.results import NARROWEST, about
 from apps.dashboard.panels import Panel
 from apps.dashboard.state import Selection, head_name
 from interp import live
@@ -63,11 +63,11 @@ def draw(question: Question, chosen: Selection) -> None:
         return
     position = _position(found.effects, chosen)
     _tokens(question, chosen, found.effects, position, source)
-    left, right = st.columns([3, 2], gap="large")
-    with left:
-        _predicted(question, chosen, found.effects, position, source)
-    with right:
-        _moved(question, chosen, found.changes, source)
+    with st.grid(2, min_column_width=NARROWEST, gap=("small", "large")) as columns:
+        with columns.cell():
+            _predicted(question, chosen, found.effects, position, source)
+        with columns.cell():
+            _moved(question, chosen, found.changes, source)
     if found.changes is not None and found.changes.ranked:
         _patterns(question, chosen, found, key, source)
     elif ablation.frozen is Frozen.PATTERNS:

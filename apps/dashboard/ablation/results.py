@@ -33,6 +33,9 @@ LOOK = {
     Standing.UNDECIDED: ("gray", ":material/help:"),
 }
 
+NARROWEST = 450
+"""Pixels of a column below which it stands under the other one."""
+
 _FIRST = "_first_bounds"
 """The hypothesis under which each effect was measured first in this session."""
 
@@ -43,11 +46,11 @@ def show(question: Question, stated: Statement | None, tested: Tested | None, ef
     late = _stated_late(question, stated)
     _verdict(question, stated, verdict, late)
     _headline(effect)
-    left, right = st.columns(2, gap="large")
-    with left:
-        _outcomes(question, stated, verdict, effect, late)
-    with right:
-        _control(question, effect)
+    with st.grid(2, min_column_width=NARROWEST, gap=("small", "large")) as columns:
+        with columns.cell():
+            _outcomes(question, stated, verdict, effect, late)
+        with columns.cell():
+            _control(question, effect)
     with st.expander("In words, with every number", key="in_words"):
         components.sentences(effect_sentences(effect))
     components.caption(

@@ -5,7 +5,18 @@ from functools import partial
 import streamlit as st
 
 from apps.dashboard import components, data, panels, selecting, telling
-from apps.dashboard.ablation import asking, further, hypothesis, jobs, measuring, on_text, results, saving, singles
+from apps.dashboard.ablation import (
+    asking,
+    effort,
+    further,
+    hypothesis,
+    jobs,
+    measuring,
+    on_text,
+    results,
+    saving,
+    singles,
+)
 from apps.dashboard.ablation.measuring import Question
 from model.errors import CutawayError
 
@@ -13,7 +24,8 @@ run, chosen = selecting.run(), selecting.selection()
 st.title("Ablate")
 components.run_line(run, chosen.step)
 shelf = data.shelf(run, singles.STUDY)
-left, right = st.columns([6, 5], gap="large")
+with st.grid(2, min_column_width=results.NARROWEST, gap=("small", "large")) as columns:
+    left, right = columns.cell(), columns.cell()
 
 with right:
     st.header("Every head alone")
@@ -41,7 +53,9 @@ if is_askable:
     tested = jobs.done("bench", key, work, title="The ablation")
     effect = jobs.known(measuring.effect_key(question))
     if effect is None:
-        components.caption("Nothing is measured yet: state what you expect, and press Run.")
+        components.caption(
+            f"Nothing is measured yet: state what you expect, and press Run. {effort.told(question, stated)}."
+        )
     else:
         results.show(question, stated, tested, effect)
         if stated is not None and tested is not None:

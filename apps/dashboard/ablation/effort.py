@@ -1,0 +1,103 @@
+"""What a run of the bench takes: how many tokens go through the model, and about how long that is on this machine."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import streamlit as st
+import torch
+
+from analyses.claims.statement import ControlKind, Statement
+from apps.dashboard import passes
+from apps.dashboard.ablation import jobs
+from apps.dashboard.ablation.asking import is_about_copies
+from apps.dashboard.ablation.measuring import Question
+from interp.donors import LEAST_DONORS
+from interp.matched_places import matched_places
+from interp.periods import deciding_period
+from interp.places import Intervention
+from interp.trials import REFERENCES
+from model.checkpoint import checkpoint_steps
+from model.lab import Lab
+
+N_CONTROLS = 100
+"""Matched sets that `interp.effects.ablate` tries at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """Sequences of one kind."""
+
+    n: int
+    length: int
+    n_reference: int
+
+    def once(self, draws: float) -> float:
+        """Tokens of measuring one ablation on them: replacements, the intact run, and the ablated ones."""
+        return self.length * (self.n_reference + self.n * (1 + draws))
+
+
+def told(question: Question, stated: Statement | None) -> str:
+    """About how much work Run is, in words; an estimate from a pass of this checkpoint on this machine."""
+    n, seconds = tokens(question, stated), _seconds_per_token(question)
+    fitted = ", and more for constants that have to be fitted" if question.ablation.takes(Intervention.OPTIMAL) else ""
+    return f"Run reads about {round(n, -3):,.0f} tokens: about {jobs.duration(_OPENING + n * seconds)} on this machine{fitted}"
+
+
+def tokens(question: Question, stated: Statement | None) -> float:
+    """Tokens that go through the whole model; layers below the first ablated one run once and are shared."""
+    lab, ablation = question.lab, question.ablation
+    copies, text = _kinds(question, lab)
+    on_metric = copies if is_about_copies(question.asked.metric) else text
+    n_donors = LEAST_DONORS if ablation.takes(Intervention.RESAMPLE) else 1
+    draws = n_donors * (1 - ablation.first_layer / lab.config.n_layers)
+    has_start = lab.step != 0 and 0 in checkpoint_steps(lab.path)
+    n_sets = len(matched_places(ablation.places, lab.config, limit=N_CONTROLS, seed=question.asked.seed).sets)
+    sets = n_sets * on_metric.n * on_metric.length * draws
+    whole = (copies.once(draws) + text.once(draws)) * (2 if has_start else 1) + sets
+    if stated is None:
+        return whole
+    control = {
+        ControlKind.TEXT: text.once(draws),
+        ControlKind.STEP0: on_metric.once(draws),
+        ControlKind.MATCHED: sets,
+    }
+    return whole + on_metric.once(draws) + control.get(stated.control, 0.0)
+
+
+def _kinds(question: Question, lab: Lab) -> tuple[_Kind, _Kind]:
+    """Repeated tokens, and held-out rows: half of these are there to be measured on."""
+    n = question.asked.n
+    rows, length = lab.eval_tokens.shape
+    means = question.ablation.takes(Intervention.MEAN, Intervention.MEAN_PER_POSITION)
+    bos = 0 if lab.tokenizer.bos is None else 1
+    of_each = [(n, 2 * deciding_period(lab) + bos), (min(n, rows // 2), length)]
+    copies, text = (
+        _Kind(n=many, length=long, n_reference=min(many, REFERENCES) if means else 0) for many, long in of_each
+    )
+    return copies, text
+
+
+def _seconds_per_token(question: Question) -> float:
+    return _timed(question.lab, passes.checkpoint_of(question.run, question.step))
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+@torch.no_grad()
+def _timed(_lab: Lab, checkpoint: str) -> float:
+    """Seconds for a token of a small batch: the shortest of a few passes, the first of which may be slow to begin."""
+    del checkpoint
+    rows, taken = _lab.eval_tokens[:2, :64], list[float]()
+    while len(taken) < _PASSES and sum(taken) < _LONG:
+        begun = time.perf_counter()
+        _lab.gpt(rows)
+        taken.append(time.perf_counter() - begun)
+    return min(taken) / rows.numel()
+
+
+_OPENING = 2.0
+"""Seconds for opening step 0, drawing sequences and resampling."""
+
+_PASSES, _LONG = 4, 0.5
+"""Passes that are timed, at most, and seconds after which no other is begun."""
