@@ -98,8 +98,13 @@ def mount(page: str, offered: str | None) -> None:
         {"key": each.key, "what": each.what, "how": each.how, "widget": each.focus, "everywhere": each.everywhere}
         for each in _bindings().values()
     ]
-    payload = {"page": page, "pin": offered, "keys": listed, "done": st.session_state.get(_DONE, 0)}
+    payload = {"page": page, "pin": offered, "keys": listed, "done": done()}
     MOUNT(key=KEY, data=checked(payload), on_pressed_change=_pressed)
+
+
+def done() -> int:
+    """The last press that was answered."""
+    return st.session_state.get(_DONE, 0)
 
 
 def _bind_for_page(bound: Bound) -> None:
@@ -116,7 +121,7 @@ def _bindings() -> dict[str, Bound]:
 def _pressed() -> None:
     """Do what was pressed since the last press that was answered."""
     for press in st.session_state[KEY].get("pressed") or ():
-        if press["id"] <= st.session_state.get(_DONE, 0):
+        if press["id"] <= done():
             continue
         st.session_state[_DONE] = press["id"]
         bound = _bindings().get(press["key"])

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from apps.dashboard.frame.bar import SHARED
+from apps.dashboard.frame.menu import SHARED
 from tests.browser.browsing import IDLE, PATIENCE, SCREENSHOTS, Server, address, edit, go, menu, unexpected
 
 pytestmark = pytest.mark.browser

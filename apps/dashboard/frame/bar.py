@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 import streamlit as st
 
 from analyses.views.payload import checked
 from apps.dashboard import selecting
+from apps.dashboard.frame.menu import SHARED, Entry
 from apps.dashboard.frame.sources import mounted
-from apps.dashboard.state import PLACES, TEXTS, Selection, head_name, memory_name, shortened
-
-SHARED = ("run", "step", "b", *TEXTS, "notes")
-"""The parts of the address that every page shares; each is the key of a bound input."""
+from apps.dashboard.state import PLACES, Selection, head_name, memory_name, shortened
 
 HINT = "Nothing selected yet: click a head, a memory or a cell."
 
@@ -35,12 +34,13 @@ MOUNT = mounted(
 )
 
 
-def draw(here: str, entries: Sequence[tuple[str, str]]) -> None:
+def draw(here: str, entries: Sequence[Entry], done: int) -> None:
     """Draw the bar; for the entrypoint, after the selection.
 
     Args:
         here: the `url_path` of the page.
-        entries: of each entry of the menu, in order, the `url_path` and the query string of its own parts.
+        entries: those of the menu, in order.
+        done: the last press of a key that was answered.
     """
     dropped = {name: said for name in (*PLACES, "b") if (said := selecting.notice(name))}
     compared = selecting.compared()
@@ -49,7 +49,10 @@ def draw(here: str, entries: Sequence[tuple[str, str]]) -> None:
         "hint": HINT,
         "shared": list(SHARED),
         "here": here,
-        "entries": [{"path": path, "own": own} for path, own in entries],
+        "entries": [
+            {"path": each.page.url_path, "own": urlencode(each.own), "help": each.page.help or ""} for each in entries
+        ],
+        "done": done,
         "optional": [] if selecting.run().steps else ["step"],
     }
     MOUNT(key=KEY, data=checked(payload), on_cleared_change=_cleared)

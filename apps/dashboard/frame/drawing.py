@@ -8,7 +8,6 @@ element whose place changes is made anew in the browser, and forgets what it was
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -40,9 +39,7 @@ def draw(page: st.Page, pages: Mapping[str, Sequence[st.Page]], runs: Sequence[R
     with st.sidebar:
         pins.draw(page.url_path)
     with top:
-        bar.draw(
-            page.url_path, [(each.page.url_path, urlencode(each.own)) for part in listed.values() for each in part]
-        )
+        bar.draw(page.url_path, [entry for section in listed.values() for entry in section], keys.done())
     bottom = st.container(key=f"{keys.KEY}-place")
     keys.begin()
     keys.bind_everywhere("p", "pin what the page offers to Findings", pins.pin_offered)

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from apps.dashboard.frame.bar import SHARED
+from apps.dashboard.state import TEXTS
+
+SHARED = ("run", "step", "b", *TEXTS, "notes")
+"""The parts of the address that every page shares; each is the key of a bound input."""
 
 _LEFT = "_left"
 
@@ -35,11 +38,11 @@ def entries(pages: Mapping[str, Sequence[st.Page]], run: str) -> dict[str, list[
 
 
 def draw(listed: Mapping[str, Sequence[Entry]]) -> None:
-    """Draw the entries; for the entrypoint."""
+    """Draw the entries; for the entrypoint. The bar's script gives them their help: Streamlit's covers the next one."""
     for section, entries in listed.items():
         st.caption(section)
         for entry in entries:
-            st.page_link(entry.page, help=entry.page.help, width="stretch", query_params=entry.own or None)
+            st.page_link(entry.page, width="stretch", query_params=entry.own or None)
 
 
 def remember(page: st.Page, run: str) -> None:

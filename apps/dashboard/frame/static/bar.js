@@ -31,7 +31,7 @@ function entryOf(view, link) {
   const { entries, here } = view.data
   if (at < 0 || at >= entries.length) return undefined
   const base = location.pathname.slice(0, location.pathname.length - here.length)
-  return { path: (location.pathname.endsWith(here) ? base : "/") + entries[at].path, own: entries[at].own }
+  return { path: (location.pathname.endsWith(here) ? base : "/") + entries[at].path, own: entries[at].own, help: entries[at].help }
 }
 
 const inputOf = (name) => document.querySelector(`.st-key-${name} :is(input, textarea, button)`)
@@ -159,6 +159,7 @@ function draw(view) {
   document.querySelectorAll(`${ENTRY} a`).forEach((link) => {
     const here = entryOf(view, link)?.path === location.pathname
     here ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")
+    link.title = entryOf(view, link)?.help ?? ""
   })
 }
 
@@ -179,6 +180,7 @@ export default function selectionBar({ data, parentElement, setTriggerValue }) {
   if (isNew) BARS.set(parentElement, (view = start(parentElement.querySelector(".bar"))))
   Object.assign(view, { data, send: setTriggerValue, removed: new Set() })
   draw(view)
+  ask("done", { done: data.done }) // told here, before the page is drawn, so that the next press need not wait for it
   if (isNew) {
     view.stop = watch(view)
     free(view)

@@ -5,6 +5,8 @@ const KEYS = new WeakMap()
 const TEXTUAL = /^(text|search|number|email|url|password|tel|date|time|datetime-local|month|week)$/
 const OVERLAYS = "dialog, [role='dialog'], [role='menu'], [role='listbox']"
 const KEPT = ["c", "r"] // Streamlit's own
+const PATIENCE = 8000 // milliseconds until a batch that nobody answered is sent again with the next press
+const MOST_WAITING = 2 // presses of a key that is held down
 
 const make = (tag, className, text) => {
   const made = document.createElement(tag)
@@ -19,16 +21,30 @@ export function isTyping(node) {
   return node.tagName === "INPUT" && TEXTUAL.test(node.type)
 }
 
-// Presses that Python has not confirmed are sent again with the next one: of triggers sent in quick succession Streamlit
-// may deliver the last alone.
 export const unconfirmed = (presses, done) => presses.filter((press) => press.id > done)
 
 const tell = (what, more) => document.dispatchEvent(new CustomEvent("cutaway-frame", { detail: { what, ...more } }))
 
 function press(view, key) {
   view.last = Math.max(Date.now(), (view.last ?? 0) + 1)
-  view.presses = [...unconfirmed(view.presses, view.data.done), { id: view.last, key }]
-  view.send("pressed", view.presses)
+  view.presses.push({ id: view.last, key })
+  flush(view)
+}
+
+// One batch at a time: with every run the browser sends its inputs, and before it has heard of the last answer these say
+// what they said before it. Presses meanwhile are kept, and go together.
+function flush(view) {
+  if (!view.presses.length || performance.now() < view.free) return
+  view.free = performance.now() + PATIENCE
+  view.send("pressed", [...view.presses])
+}
+
+function confirm(view, done) {
+  const left = unconfirmed(view.presses, done)
+  if (left.length === view.presses.length) return
+  view.presses = left
+  view.free = 0
+  flush(view)
 }
 
 function focusOn(widget) {
@@ -49,7 +65,7 @@ function onKey(view, event) {
   if (view.dialog.open && key === "?") return void view.dialog.close()
   if (isTyping(path[0]) || path.some((node) => node.matches?.(OVERLAYS)) || KEPT.includes(key)) return
   const bound = view.data.keys.find((each) => each.key === key)
-  if (event.repeat && view.presses.length > 1 && unconfirmed(view.presses, view.data.done).length > 1) return
+  if (event.repeat && view.presses.length >= MOST_WAITING) return
   if (own(view)[key]) own(view)[key]()
   else if (bound?.how === "python") press(view, key)
   else if (bound?.how === "focus") focusOn(bound.widget)
@@ -85,14 +101,15 @@ function help(view) {
   view.dialog.showModal()
 }
 
-function answer(view, { what }) {
+function answer(view, { what, done }) {
+  if (what === "done") confirm(view, done)
   if (what === "help") help(view)
   if (what === "pin") press(view, "p")
   if (what === "state") tell("offers", { pin: view.data.pin })
 }
 
 function start(root) {
-  const view = { dialog: root.querySelector("dialog"), presses: [] }
+  const view = { dialog: root.querySelector("dialog"), presses: [], free: 0 }
   const onkeydown = (event) => onKey(view, event)
   const answering = (event) => answer(view, event.detail)
   view.dialog.onclick = (event) => { if (event.target === view.dialog) view.dialog.close() }
@@ -108,7 +125,8 @@ function start(root) {
 export default function pageKeys({ data, parentElement, setTriggerValue }) {
   let view = KEYS.get(parentElement)
   if (!view) KEYS.set(parentElement, (view = start(parentElement)))
-  Object.assign(view, { data, send: setTriggerValue, presses: unconfirmed(view.presses, data.done) })
+  Object.assign(view, { data, send: setTriggerValue })
+  confirm(view, data.done)
   tell("offers", { pin: data.pin })
   document.documentElement.setAttribute("data-cutaway-keys", data.page)
   return () => {
