@@ -45,7 +45,7 @@ def test_a_pin_with_its_note_comes_back_by_address_and_is_nobody_elses(tab, serv
     token = pin_on_heads(made, server)
     open_findings(made, server, token)
     title = made.locator("[class*='st-key-pin-'] h3").first.inner_text()
-    note = made.get_by_label("Note").first
+    note = made.get_by_label("Note", exact=True).first
     note.fill("it looks back")
     note.press("Control+Enter")
     made.wait_for_timeout(700)
@@ -57,7 +57,7 @@ def test_a_pin_with_its_note_comes_back_by_address_and_is_nobody_elses(tab, serv
     again, _ = tab()
     again.goto(url)
     expect(again.locator("[class*='st-key-pin-'] h3").first).to_have_text(title, timeout=PATIENCE)
-    expect(again.get_by_label("Note").first).to_have_value("it looks back")
+    expect(again.get_by_label("Note", exact=True).first).to_have_value("it looks back")
 
     stranger, _ = tab()
     go(stranger, server, "findings?run=whole&step=24")
@@ -71,7 +71,7 @@ def test_a_pin_opens_the_view_it_was_made_of(tab, server: Server) -> None:
     token = pin_on_heads(made, server)
     open_findings(made, server, token)
     with made.context.expect_page() as opened:
-        made.get_by_role("link", name="Open").first.click()
+        made.locator("[class*='st-key-open-'] a").first.click()
     view = opened.value
     view.wait_for_selector(IDLE)
     expect(view.locator(".st-key-attention .title")).to_have_text("L1H2", timeout=PATIENCE)
@@ -94,10 +94,10 @@ def test_pins_are_moved_removed_and_put_back(tab, server: Server) -> None:
     titles = made.locator("[class*='st-key-pin-'] h3")
     expect(titles).to_have_count(2)
     expect(titles.nth(1)).to_contain_text("2. Gradient of the stream")
-    made.get_by_role("button", name="Up", exact=True).nth(1).click()
+    made.locator("[class*='st-key-up-'] button").nth(1).click()
     expect(titles.nth(0)).to_contain_text("1. Gradient of the stream", timeout=PATIENCE)
     expect(made.locator("[class*='st-key-pin-'] img").first).to_be_visible(timeout=PATIENCE)
-    made.get_by_role("button", name="Remove").first.click()
+    made.locator("[class*='st-key-remove-'] button").first.click()
     expect(titles).to_have_count(1, timeout=PATIENCE)
     made.get_by_role("button", name="Undo").click()
     expect(titles).to_have_count(2, timeout=PATIENCE)
@@ -144,9 +144,10 @@ def test_what_is_exported_opens_without_a_network_and_says_the_same(tab, server:
         expect(other.get_by_role("heading", name=pin.title)).to_be_visible()
         for sentence in pin.sentences:
             assert sentence in other.locator("main").inner_text()
-        assert pin.figure is not None or pin.view is not None
-        drawn = f"#pin-{pin.id} .plate svg" if pin.figure else f"#view-{pin.id}"
-        expect(other.locator(drawn)).to_be_visible()
+        if pin.figure is not None or pin.view is not None:
+            drawn = f"#pin-{pin.id} .plate svg" if pin.figure else f"#view-{pin.id}"
+            expect(other.locator(drawn)).to_be_visible()
+    assert any(pin.figure is not None for pin in book.pins)
     other.wait_for_timeout(500)
     assert watch.errors == []
     assert [url for url in watch.requests if not url.startswith(("file:", "data:", "blob:"))] == []

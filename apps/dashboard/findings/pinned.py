@@ -20,6 +20,9 @@ from apps.dashboard.panels import Panel
 A_PAGE = 20
 """Pins on one page; each has a drawing."""
 
+FEW = 6
+"""Rows that are shown of a pin without a drawing."""
+
 _REMOVED = "_pins_removed"
 """What was removed in this tab, with its place, to be put back."""
 
@@ -134,6 +137,9 @@ def _drawing(pin: Pin) -> None:
         if box.open:
             with box:  # nothing is answered to what is picked in it: it is a picture of then
                 components.MOUNTS[View(pin.view)](key=f"view-{pin.id}", data=checked(pin.payload))
+    else:
+        shown = pin.rows.frame().head(FEW)
+        components.table(shown, alt=f"The first numbers of {pin.title}", height="content")
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
