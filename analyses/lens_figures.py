@@ -138,7 +138,8 @@ def attribution_figure(
             }
         )
     height = PLOT + AXIS if upright else BAR * len(order) + 2 * AXIS
-    title = {} if other is None else {"title": {"text": "", "subtitle": f"bars: {names[0]}; rings: {names[1]}"}}
+    said = None if other is None else f"bars: {names[0]}; rings: {names[1]}"
+    title: Spec = {} if said is None else {"title": {"text": said, "fontSize": 11, "fontWeight": 400}}
     return {"height": height, "layer": layers} | title
 
 

@@ -143,13 +143,13 @@ function fill(view, cell, place, position) {
   cell.dataset.position = position
   cell.setAttribute("role", "gridcell")
   cell.setAttribute("tabindex", "-1")
-  cell.classList.toggle("hit", isTarget(shown, place, position))
   const rank = shown.rank(place, position)
   const name = `${shown.places[place]}, position ${data.start + position} ‘${data.tokens[position]}’: ‘${token}’ ${number(shown.probability(place, position))}`
   cell.setAttribute("aria-label", `${name}, ${data.target} has rank ${rank}`)
   const other = view.shows === 2 ? data.words[view.tables[1].top(place, position)] : token
-  cell.append(element("span", "token", token))
-  if (other !== token) cell.append(element("span", "token other", other))
+  const hit = (table) => (isTarget(table, place, position) ? " hit" : "")
+  cell.append(element("span", `token${hit(shown)}`, token))
+  if (other !== token) cell.append(element("span", `token other${hit(view.tables[1])}`, other))
   const change = moved(shown, place, position)
   if (change && view.shows !== 2) cell.append(element("span", "arrow", change > 0 ? "▴" : "▾"))
 }
@@ -157,8 +157,8 @@ function fill(view, cell, place, position) {
 function footOf(view, shown, position) {
   const guessed = view.data.start + position === view.data.last && view.data.guessed
   const foot = element("td", "foot")
-  foot.append(element("span", "token", view.data.words[shown.targets[position]]))
-  foot.classList.toggle("hit", isTarget(shown, shown.places.length - 1, position))
+  const hit = isTarget(shown, shown.places.length - 1, position) ? " hit" : ""
+  foot.append(element("span", `token${hit}`, view.data.words[shown.targets[position]]))
   if (guessed) foot.classList.add("guessed")
   return foot
 }
@@ -205,7 +205,7 @@ function drawBar(view) {
   const scale = shows === 2 ? data.difference : data.scales[view.cells]
   const bar = legend(scale, view.colors)
   if (shows !== 2 && view.cells === "rank") {
-    bar.firstChild.textContent = `${data.worst}`
+    bar.firstChild.textContent = data.worst.toLocaleString("en")
     bar.lastChild.textContent = "1"
   }
   const title = shows === 2 ? `log-probability of the ${data.target}, ${data.names[0]} less ${data.names[1]}, nats` : data.titles[view.cells]

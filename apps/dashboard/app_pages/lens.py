@@ -3,7 +3,7 @@
 import streamlit as st
 
 from apps.dashboard import components, selecting
-from apps.dashboard.lens import attribution, parts
+from apps.dashboard.lens import attribution, parts, position
 
 run, chosen = selecting.run(), selecting.selection()
 st.title("Lens")
@@ -11,6 +11,6 @@ components.run_line(run, chosen.step)
 looked = parts.read(run, chosen, selecting.compared()) if run.model is not None else None
 if looked is not None:
     parts.table(looked)
-    parts.position(looked)
+    position.draw(looked)
     attribution.draw(looked)
     parts.leave()

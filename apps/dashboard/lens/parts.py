@@ -1,14 +1,13 @@
-"""The Lens page: the table, the chosen position in it, and the logit taken apart there."""
+"""The Lens page: what is looked at, and the table of every place at every position."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 
-from analyses.lens_figures import top_figure, trajectory_figure
-from analyses.lens_rows import lens_rows, same_text, target_rows, top_rows
+from analyses.lens_rows import lens_rows, same_text, target_rows
 from analyses.views import View, visible
 from analyses.views.lens_table import Cells
 from apps.dashboard import address, components, data, keys, panels, passes, snippets
@@ -170,16 +169,17 @@ def table(looked: Looked) -> None:
     )  # fmt: skip
     st.caption(components.literal(" ".join((seen.reading.note, *PITFALLS))))
     pins.offer(
-        title=_title(looked), sentences=[_sentence(looked)], panel=panel,
+        title=title(looked), sentences=[sentence(looked)], panel=panel,
         view=View.LENS_TABLE, payload={**payload, "token": looked.position, "chosen": looked.place},
     )  # fmt: skip
 
 
-def _title(looked: Looked) -> str:
+def title(looked: Looked) -> str:
+    """What stands at the chosen position, and the target there."""
     return f"Position {looked.position} ‘{visible(looked.seen.tokens[looked.here])}’ → ‘{looked.target()}’"
 
 
-def _sentence(looked: Looked) -> str:
+def sentence(looked: Looked) -> str:
     """When the target comes first for good, in one sentence with what it rests on."""
     rows = target_rows(looked.seen, looked.position)
     ranks, last = list(rows["target rank"]), rows["target log-probability"].iloc[-1]
@@ -188,66 +188,6 @@ def _sentence(looked: Looked) -> str:
     when = f"has rank {ranks[-1]}" if first is None else f"is first from {rows['place'].iloc[first]} on"
     text = looked.seen.source.removeprefix("n = 1: ")
     return f"‘{looked.target()}’ {when}, {end} ({looked.chosen.spec}; one position of one text: {text})."
-
-
-def position(looked: Looked) -> None:
-    """The chosen cell's distribution, and the target from place to place."""
-    seen, at, place = looked.seen, looked.position, looked.place
-    st.header(components.literal(_title(looked)))
-    components.sentences([_sentence(looked)])
-    shown = {looked.names[0]: seen} | ({} if looked.other is None else {looked.names[1]: looked.other})
-    ways = {name: target_rows(each, at) for name, each in shown.items() if each.reading.labels == seen.reading.labels}
-    with st.grid(3, min_column_width=300, gap=("small", "medium")) as columns:
-        with columns.cell():
-            _tops(looked, shown)
-        for field, title in (("target log-probability", "log-probability, nats"), ("target rank", "rank, 1 on top")):
-            with columns.cell():
-                panel = _way(looked, f"lens_{field.split()[1]}", f"{field} over places")
-                figure = trajectory_figure(ways, field, title, place)
-                panels.small(panel, figure, f"of ‘{looked.target()}’ at position {at}; dashed: {place}")
-    box = st.expander("Every place in numbers", key="lens_numbers_box", on_change="rerun", type="compact")
-    if box.open:
-        with box:
-            panels.table(_way(looked, "lens_numbers", "Every place in numbers"), alt="The target at every place")
-    components.caption("n = 1 position of one text", looked.chosen.spec, "rank 1: no token has a larger logit",
-                       "KL from the final prediction; entropy in nats")  # fmt: skip
-
-
-def _way(looked: Looked, key: str, title: str) -> Panel:
-    return Panel(
-        key=key, title=title, rows=lambda: target_rows(looked.seen, looked.position),
-        about=looked.about(position=looked.position),
-        python=looked.python(
-            f"rows = target_rows(seen, {looked.position})", imports=("from analyses.lens_rows import target_rows",)
-        ),
-    )  # fmt: skip
-
-
-def _tops(looked: Looked, shown: dict[str, LiveLens]) -> None:
-    """The likeliest tokens of the chosen cell, in each checkpoint."""
-    for index, (name, seen) in enumerate(shown.items()):
-        if looked.place not in seen.reading.labels:
-            continue
-        mine = replace(looked, seen=seen)
-        n = 10 if len(shown) == 1 else 5
-        panel = Panel(
-            key=f"lens_top_{index}", title=f"Likeliest at {looked.place}" + ("" if index == 0 else f", {name}"),
-            rows=lambda seen=seen: top_rows(seen, looked.position, looked.place),
-            about=looked.about(position=looked.position, place=looked.place),
-            python=_of(mine, looked, index),
-        )  # fmt: skip
-        drawn = top_figure(top_rows(seen, looked.position, looked.place), n)
-        panels.small(panel, drawn, f"{name}; orange: the target")
-
-
-def _of(mine: Looked, looked: Looked, index: int) -> str:
-    if index and looked.compared is not None:
-        other = looked.compared
-        mine = replace(mine, run=other.run, chosen=reads.at(looked.chosen, other.run, other.step))
-    return mine.python(
-        f"rows = top_rows(seen, {looked.position}, {looked.place!r})",
-        imports=("from analyses.lens_rows import top_rows",),
-    )
 
 
 def leave() -> None:
