@@ -262,6 +262,8 @@ def test_a_head_that_was_not_sent_is_shown_pooled_and_says_so(drawn) -> None:
     expect(made.locator(".title")).to_have_text("L0H5  (preview)")
     expect(made.locator(".sent")).to_have_text("L0H5 as sent with the thumbnails: max-pooled 8x")
     made.get_by_role("button", name="head L0H5").click()
+    expect(made.locator(".title")).to_have_text("L0H5")
+    expect(made.locator(".thumb.chosen")).to_have_text("L0H5")
     made.mouse.move(*cell_at(made, 63, 0))
     expect(made.locator(".live")).to_contain_text("(largest of 8 by 8)")
 

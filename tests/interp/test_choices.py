@@ -47,7 +47,7 @@ from analyses.ffn_config import Split
 from analyses.head_importance_result import Ratio
 from analyses.memory_promotion_controls import control_of
 from analyses.memory_search import MemoryState, Query
-from analyses.views.embed import embed, page
+from analyses.views.embed import embed, page, shown
 from analyses.views.lens_table import Cells, lens_table_payload
 from analyses.views.sources import View, sources
 from interp.ablation import Ablation, Frozen, ablated, ablation_of, hooks_for, mean_activations
@@ -690,6 +690,7 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.repaired.Component.part": (Part, lambda given, _: repr(Component(label="L0H0", layer=0, part=given))),
     "analyses.views.embed.embed": (View, lambda given, _: embed(given, GRID)),
     "analyses.views.embed.page": (View, lambda given, _: page(given, GRID, "toy")),
+    "analyses.views.embed.shown": (View, lambda given, _: shown(given, GRID)),
     "analyses.views.lens_table.lens_table_payload": (
         Cells,
         lambda given, lab: lens_table_payload(lens_on(lab, "repeats", ""), cells=given)["cells"],

@@ -22,6 +22,8 @@ function makeView(parent) {
 
 function receive(view, data) {
   view.data = data
+  view.asked = null
+  view.shown = homeOf(view)
   view.colors = attentionColors(view.root)
   view.font = getComputedStyle(view.strip).fontFamily
   const theme = view.colors.ground
@@ -30,17 +32,18 @@ function receive(view, data) {
     Object.assign(view, { sides: unpackedAll(data), hash: data.hash, tokens: data.tokens.join("\u0000"), theme, hover: null })
     if (!data.other) view.shows = A
     if (longer) view.crop = cropAround(data.lock ?? { query: data.size, key: data.size }, firstCrop(data.size), data.size)
-    view.shown = data.look ?? data.focus
     view.kept.clear()
     makeThumbs(view)
     makeTokens(view)
     makeControls(view)
   }
-  view.shown = data.look ?? data.focus
   markThumbs(view)
   view.baseKey = view.farKey = null
   settle(view, data)
 }
+
+// The head that is shown while none is pointed at: what was just clicked, until the host answers; else what it chose.
+const homeOf = (view) => view.asked ?? view.data.look ?? view.data.focus
 
 function settle(view, { lock = null }) {
   const now = performance.now()
@@ -108,7 +111,7 @@ function paint(view) {
 
 function paintBar(view, scale) {
   const { data } = view
-  view.title.textContent = data.heads[view.shown] + (view.shown === (data.look ?? data.focus) ? "" : "  (preview)")
+  view.title.textContent = data.heads[view.shown] + (view.shown === homeOf(view) ? "" : "  (preview)")
   view.bar.querySelectorAll("[aria-pressed]").forEach((button) => button.setAttribute("aria-pressed", String(button.pressed())))
   const unit = data.other ? `${data.label}: ${comparedName(data.names, view.shows)}` : data.label
   view.root.querySelector(".label").textContent = view.first === 0 ? unit : `${unit}, position 0 ${FIRST[view.first]}`

@@ -162,8 +162,14 @@ function makeThumbs(view) {
     button.setAttribute("aria-label", `head ${name}`)
     button.append(canvas, element("span", "", name))
     button.onpointerenter = () => showHead(view, i)
-    button.onpointerleave = () => showHead(view, view.data.look ?? view.data.focus)
-    button.onclick = () => view.send("head", name, { head: name })
+    button.onpointerleave = () => showHead(view, homeOf(view))
+    button.onclick = () => {
+      view.asked = i
+      markThumbs(view)
+      showHead(view, i)
+      paintBar(view, scaleOf(view))
+      view.send("head", name, { head: name })
+    }
     const go = (by) => () => view.thumbs[clamp(i + by, 0, heads.length - 1)].focus()
     onKeys(button, { ArrowLeft: go(-1), ArrowRight: go(1), ArrowUp: go(-columns), ArrowDown: go(columns) })
     return button
@@ -175,7 +181,7 @@ function makeThumbs(view) {
 const repaintThumbs = (view) => view.thumbs.forEach((button, i) => paintThumb(view, button.firstChild, i, view.shows))
 
 function markThumbs(view) {
-  const chosen = view.data.look ?? view.data.focus
+  const chosen = homeOf(view)
   view.thumbs.forEach((button, i) => {
     button.classList.toggle("chosen", i === chosen)
     button.setAttribute("aria-pressed", String(i === chosen))

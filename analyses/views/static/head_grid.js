@@ -195,6 +195,7 @@ function settle(view, data) {
   for (const [field, otherwise] of [["chosen", null], ["set", []]]) {
     if (!settled(view.sent, field, data[field] ?? otherwise, now)) continue
     delete view.sent[field]
+    if (field === "chosen" && data.chosen && data.chosen !== view.chosen) view.at = data.chosen
     view[field] = data[field] ?? otherwise
   }
   if (view.frames && data.step !== view.hostStep && settled(view.sent, "step", data.step, now)) {
