@@ -42,7 +42,7 @@ def draw(listed: Mapping[str, Sequence[Entry]]) -> None:
     for section, entries in listed.items():
         st.caption(section)
         for entry in entries:
-            st.page_link(entry.page, width="stretch", query_params=entry.own or None)
+            st.page_link(entry.page, help="", width="stretch", query_params=entry.own or None)
 
 
 def remember(page: st.Page, run: str) -> None:

@@ -21,6 +21,9 @@ export function isTyping(node) {
   return node.tagName === "INPUT" && TEXTUAL.test(node.type)
 }
 
+// Of the page's own: the tokens of a view, in its shadow root, are a listbox too, and nothing lies over the page there.
+const isOverlay = (node) => node.matches?.(OVERLAYS) && node.getRootNode() === document
+
 export const unconfirmed = (presses, done) => presses.filter((press) => press.id > done)
 
 const tell = (what, more) => document.dispatchEvent(new CustomEvent("cutaway-frame", { detail: { what, ...more } }))
@@ -63,7 +66,7 @@ function onKey(view, event) {
   const path = event.composedPath()
   const key = event.key.toLowerCase()
   if (view.dialog.open && key === "?") return void view.dialog.close()
-  if (isTyping(path[0]) || path.some((node) => node.matches?.(OVERLAYS)) || KEPT.includes(key)) return
+  if (isTyping(path[0]) || path.some(isOverlay) || KEPT.includes(key)) return
   const bound = view.data.keys.find((each) => each.key === key)
   if (event.repeat && view.presses.length >= MOST_WAITING) return
   if (own(view)[key]) own(view)[key]()
