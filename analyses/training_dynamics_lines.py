@@ -24,12 +24,11 @@ from analyses.training_dynamics_axis import (
     shaded,
     x_axis,
 )
+from analyses.training_dynamics_names import Rows, apart, ends_of
 from analyses.training_dynamics_result import Result, scores_over_training
-from analyses.training_dynamics_tables import loss_rows, score_rows
+from analyses.training_dynamics_tables import loss_rows, position_rows, score_rows
 from interp.places import Head
 from interp.places import head as named
-
-Rows = list[dict[str, Any]]
 
 OTHER = "b"
 """What stands before the names of the other run's heads."""
@@ -94,7 +93,7 @@ def heads_figure(
     largest = max((row["high"] for row in every), default=1.0)
     reach = [0.0, 1.0] if kind in SHARES or largest <= 1 else [0.0, largest]
     y = _Height(_TITLES.get(kind, "share of attention"), alt.Scale(domain=reach))
-    names = list(dict.fromkeys(row["what"] for row in _ends(drawn, time)))
+    names = list(dict.fromkeys(row["what"] for row in ends_of(drawn, time)))
     colours = [CATEGORIES[index % len(CATEGORIES)] for index in range(len(names))]
     colour = alt.Color("what:N", scale=alt.Scale(domain=names, range=colours), legend=None)
     quiet = [
@@ -105,7 +104,7 @@ def heads_figure(
     grey = base_of(quiet).mark_line(color=QUIET, opacity=0.4, strokeWidth=1)
     ends = [
         {**row, "said": row["what"] if row["run"] == result.run else f"{OTHER} {row['what']}"}
-        for row in _apart(_ends(drawn, time), reach)
+        for row in apart(ends_of(drawn, time), reach)
     ]
     words = (
         base_of(ends)
@@ -128,6 +127,24 @@ def heads_figure(
 
 
 _TITLES = {Kind.ENTROPY: "entropy over its largest", Kind.DISTANCE: "tokens back, on average"}
+
+
+def position_figure(result: Result, steps: Sequence[int], *, height: int = 220) -> alt.LayerChart:
+    """Loss on held-out text by how many tokens come before, at some checkpoints, with bands."""
+    drawn = [
+        {**row, "what": f"step {row['step']:,}"}
+        for row in position_rows(result).to_dict("records")
+        if row["step"] in steps
+    ]
+    kinds = list(dict.fromkeys(row["what"] for row in drawn))
+    scale = alt.Scale(domain=kinds, range=list(CATEGORIES[: len(kinds)]))
+    colour = alt.Color("what:N", title=None, scale=scale, legend=legend())
+    x = alt.X("target:Q", title="tokens before the target", axis=alt.Axis(tickMinStep=1))
+    y = _Height("loss (nats)", alt.Scale(zero=True))
+    base = base_of(drawn)
+    band = base.mark_area(opacity=0.18).encode(x=x, y=y.of("low"), y2="high:Q", color=colour)
+    line = base.mark_line(strokeWidth=1.8).encode(x=x, y=y.of("mean"), color=colour, tooltip=_tips("what"))
+    return alt.LayerChart(layer=[band, line], height=height, width=WIDTH)
 
 
 @dataclass(frozen=True)
@@ -184,42 +201,6 @@ def _marked(rows: Rows, run: str) -> Rows:
 def _named_rows(rows: Rows, labels: Sequence[str], run: str) -> Rows:
     """The rows of the heads of `labels`, in that order, of one run."""
     return [{**row, "what": label, "run": run} for label in labels for row in rows if row["head"] == label]
-
-
-def _ends(drawn: Rows, time: Time) -> Rows:
-    """The last row of every line."""
-    last: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in drawn:
-        key = (row["run"], row["what"])
-        if key not in last or row[time.along.value] > last[key][time.along.value]:
-            last[key] = row
-    return list(last.values())
-
-
-def _apart(ends: Rows, reach: Sequence[float]) -> Rows:
-    """Names moved until none covers another: those that would are spread about their middle, inside the plot."""
-    least = 0.062 * (reach[1] - reach[0])
-    groups: list[Rows] = []
-    for row in sorted(ends, key=lambda each: each["mean"]):
-        groups.append([row])
-        while len(groups) > 1 and _lowest(groups[-1], least, reach) < _highest(groups[-2], least, reach) + least:
-            last = groups.pop()
-            groups[-1] += last
-    return [
-        {**row, "at": _lowest(group, least, reach) + least * index}
-        for group in groups
-        for index, row in enumerate(group)
-    ]
-
-
-def _lowest(group: Rows, least: float, reach: Sequence[float]) -> float:
-    height = least * (len(group) - 1)
-    middle = sum(row["mean"] for row in group) / len(group)
-    return min(max(middle - height / 2, reach[0]), max(reach[1] - height, reach[0]))
-
-
-def _highest(group: Rows, least: float, reach: Sequence[float]) -> float:
-    return _lowest(group, least, reach) + least * (len(group) - 1)
 
 
 def _runs(result: Result, other: Result | None) -> list[str]:

@@ -7,7 +7,7 @@ functions on the same draws, and a head counts as *found* at a checkpoint by tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from jaxtyping import Float
@@ -220,8 +220,6 @@ def attention_at(result: Result, index: int) -> Attention:
     config = result.config
     return Attention(
         config=attention_result.Config(
-            n_sequences=config.n_sequences,
-            n_text=config.n_text,
             threshold=config.threshold,
             margin=config.margin,
             times_chance=config.times_chance,
@@ -242,10 +240,7 @@ def attention_at(result: Result, index: int) -> Attention:
 
 def _at(score: OverTraining, index: int) -> Intervals:
     known = score.intervals
-    return Intervals(
-        mean=known.mean[index], low=known.low[index], high=known.high[index],
-        n=known.n, level=known.level, method=known.method,
-    )  # fmt: skip
+    return replace(known, mean=known.mean[index], low=known.low[index], high=known.high[index])
 
 
 def _named(there: Mapping[str, T], name: str, what: str) -> T:

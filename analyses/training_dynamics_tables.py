@@ -61,6 +61,27 @@ def loss_rows(result: Result) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def position_rows(result: Result) -> pd.DataFrame:
+    """One row for each checkpoint and target of a row of held-out text: the loss there, in nats; empty without text.
+
+    `target` counts the tokens that come before it: the BOS, where there is one, is the first of them.
+    """
+    known = result.text_by_position
+    if known is None:
+        return pd.DataFrame(columns=["step", "tokens", "target", "mean", "low", "high", "n"])
+    mean, low, high = (each.tolist() for each in (known.mean, known.low, known.high))
+    return pd.DataFrame(
+        [
+            {
+                "step": step, "tokens": tokens, "target": target + 1, "mean": mean[at][target],
+                "low": low[at][target], "high": high[at][target], "n": known.n,
+            }
+            for at, (step, tokens) in enumerate(zip(result.steps, result.tokens_seen, strict=True))
+            for target in range(len(mean[at]))
+        ]
+    )  # fmt: skip
+
+
 def formation_rows(result: Result) -> pd.DataFrame:
     """One row for each thing that rose: when it was half way up, with interval and bracket, and what stands against it.
 

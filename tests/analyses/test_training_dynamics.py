@@ -24,9 +24,16 @@ from analyses.training_dynamics_formation import (
     largest_of_others,
     rises,
 )
-from analyses.training_dynamics_lines import heads_figure, losses_figure
+from analyses.training_dynamics_lines import heads_figure, losses_figure, position_figure
 from analyses.training_dynamics_result import Result, attention_at, frames, scores_over_training
-from analyses.training_dynamics_tables import formation_rows, head_rows, loss_rows, runs_together, score_rows
+from analyses.training_dynamics_tables import (
+    formation_rows,
+    head_rows,
+    loss_rows,
+    position_rows,
+    runs_together,
+    score_rows,
+)
 from interp.stats import bootstrap_means
 from model import GPT
 from model.checkpoint import checkpoint_path
@@ -293,8 +300,15 @@ def test_tables_hold_every_checkpoint_with_its_interval_and_chance(result: Resul
     assert set(loss_rows(result)["loss"]) == {"copy_loss", "first_copy_loss", "copying", "text_loss", "icl_score"}
     both = runs_together([result, replace(result, run="other")], loss_rows)
     assert list(dict.fromkeys(both["run"])) == ["grown", "other"]
-    formation = formation_rows(result).set_index("what")
-    assert (formation.loc["induction", "after"], formation.loc["induction", "by"]) == (24, 32)
+    positions = position_rows(result)
+    assert len(positions) == len(STEPS) * 47, "a context of 48 has 47 targets"
+    at_end = [row["mean"] for row in positions.to_dict("records") if row["step"] == STEPS[-1]]
+    text_loss = float(result.losses["text_loss"].intervals.mean[-1])
+    assert sum(at_end) / len(at_end) == pytest.approx(text_loss, rel=1e-5)
+    assert len(position_rows(replace(result, text_by_position=None))) == 0
+    assert len(position_figure(result, STEPS[:2]).to_dict()["layer"]) == 2
+    (induction,) = [row for row in formation_rows(result).to_dict("records") if row["what"] == "induction"]
+    assert (induction["after"], induction["by"]) == (24, 32)
     assert {"kind", "stimulus"} <= set(study.table(result).columns)
 
 

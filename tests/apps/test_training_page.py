@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,10 @@ def test_it_shows_lines_the_grid_through_training_and_what_formed(
     assert grid["sparklines"] is True
     assert views(at)["training_grid"]["chosen"] == "L1H2"
     assert {panel.key for panel in _charts(at)} >= {"losses", "icl", "head_lines"}
+    at.session_state["by_position"] = True
+    at.run()
+    assert not at.exception
+    assert any("tokens before the target" in chart.spec for chart in _charts(at))
 
 
 def test_letting_go_of_the_slider_chooses_the_checkpoint_and_an_early_step_is_covered_by_the_last_result(
@@ -117,6 +122,12 @@ def test_damaged_and_outdated_results_are_told_and_a_step_that_was_not_looked_at
     assert not at.exception
     assert "saved by another version of training-dynamics" in said(at)
     assert "there is no result yet" in said(at)
+    for folder in (own_runs / "bare/checkpoints").glob("step-*[1-9]*"):
+        shutil.rmtree(folder)
+    alone = opened(own_runs, "training", monkeypatch, run="bare")
+    assert not alone.exception
+    assert "bare has one checkpoint, so nothing can be seen to form" in said(alone)
+    assert "cutaway run" not in said(alone)
 
 
 class _Chart:

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from apps.dashboard import components, data, panels, selecting, telling
-from apps.dashboard.training import STUDY, parts
+from apps.dashboard.training import STUDY, grid, parts
 
 run, chosen, compared = selecting.run(), selecting.selection(), selecting.compared()
 st.title("Training dynamics")
@@ -22,7 +22,7 @@ else:
         st.header("Over training")
         kind, reading = parts.lines(saved, other, run, chosen, compared)
         st.header("Every head through training")
-        parts.through_training(saved, chosen, compared, other, run, kind, reading)
+        grid.through_training(saved, chosen, compared, other, run, kind, reading)
         st.header("What was half way up when")
-        parts.crossings(saved)
+        grid.crossings(saved)
     panels.whole_study(saved, n=saved.result.repeats.n_sequences, unit="sequences")

@@ -11,23 +11,21 @@ import streamlit as st
 
 from analyses import training_curve
 from analyses.attention_kinds import Kind
-from analyses.attention_result import found
 from analyses.attention_stimuli import Stimulus
 from analyses.head_scores import MEANINGS, score_title
 from analyses.results import SavedResult, from_here
 from analyses.training_dynamics_axis import PICKED, Time, looked_at
-from analyses.training_dynamics_lines import OTHER
-from analyses.training_dynamics_result import CROSSED, Result, attention_at, scores_over_training
-from analyses.training_dynamics_tables import formation_rows, loss_rows, runs_together, score_rows
-from analyses.views import Frames, Scale, View, head_grid_payload
+from analyses.training_dynamics_lines import OTHER, position_figure
+from analyses.training_dynamics_result import Result
+from analyses.training_dynamics_tables import loss_rows, position_rows, runs_together, score_rows
 from apps.dashboard import components, data, panels, snippets
 from apps.dashboard.data import Run
 from apps.dashboard.findings import pins
 from apps.dashboard.panels import Panel
 from apps.dashboard.selecting import Compared
-from apps.dashboard.state import Selection, head_name
+from apps.dashboard.state import Selection
 from apps.dashboard.training import asked, specs
-from apps.dashboard.training.saved import STUDY, derived, furthest, saved_for
+from apps.dashboard.training.saved import STUDY, furthest, saved_for
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,9 @@ def result_to_show(run: Run, step: int | None) -> SavedResult | None:
     """The result that is drawn; what is missing, damaged or of another step is said."""
     components.faults(STUDY, run, step)
     saved = saved_for(run, step) or furthest(run)
-    if saved is None:
+    if saved is None and len(run.steps) == 1:
+        components.missing(f"{run.name} has one checkpoint, so nothing can be seen to form; its heads are on Heads.")
+    elif saved is None:
         components.missing(
             f"Every checkpoint on the same sequences is what {STUDY} looks at; there is no result yet.",
             f"cutaway run {STUDY} {data.spelled(run)}",
@@ -124,6 +124,8 @@ def lines(
         components.caption("late minus early loss in a row of text: below 0, more context helps",
                            f"n = {result.losses['icl_score'].intervals.n} held-out rows")  # fmt: skip
 
+        _by_position(saved, chosen.step)
+
     st.subheader("Every head")
     kind, reading = asked.score(result)
     told = result.readings[reading.value]
@@ -132,7 +134,7 @@ def lines(
         f"lambda each: score_rows(each, {kind.value!r}, {reading.value!r})",
     )
     title = f"{score_title(kind.value)} of every head over training"
-    over = other if other is not None and _has(other.result, kind, reading) else None
+    over = other if other is not None and has(other.result, kind, reading) else None
     panel = _panel(saved, over, "head_lines", title, call, n=told.n_sequences,
                    kind=kind.value, on=told.title)  # fmt: skip
     spec = specs.heads(saved, over, time, kind, reading, chosen.head)
@@ -158,77 +160,23 @@ def lines(
     return kind, reading
 
 
-def through_training(
-    saved: SavedResult, chosen: Selection, compared: Compared | None, other: SavedResult | None, run: Run,
-    kind: Kind, reading: Stimulus,
-) -> None:  # fmt: skip
-    """The head grid, to be moved through the checkpoints in the browser; letting go chooses the step."""
-    result, score = saved.result, scores_over_training(saved.result, kind, reading)
-    at = result.steps.index(chosen.step) if chosen.step in result.steps else len(result.steps) - 1
-    step = result.steps[at]
-    beside = _beside(saved, compared, other, run, kind, reading)
-    same = beside is not None and beside[1].shape == score.mean.shape[1:]
-    sure = None
-    if kind in CROSSED and reading is Stimulus.REPEATS:
-        sure = found(attention_at(result, at), kind)
-    payload = head_grid_payload(
-        score.mean[at],
-        f"{score_title(kind.value)}, {result.readings[reading.value].title}",
-        scale=Scale() if asked.is_share(kind) else None,
-        interval=(score.low[at], score.high[at]),
-        sure=sure,
-        chosen=None if chosen.head is None else head_name(*chosen.head),
-        ablated=[place.label for place in chosen.ablate],
-        frames=Frames(steps=result.steps, values=score.mean, low=score.low, high=score.high),
-        step=step,
-        sparklines=True,
-        other=beside[1] if beside is not None and same else None,
-        names=(f"{result.run}@{step}", beside[0]) if beside is not None and same else ("A", "B"),
-    )
-    told = result.readings[reading.value]
+def _by_position(saved: SavedResult, step: int | None) -> None:
+    """The whole curve that the score is two points of, drawn while it is open."""
+    box = st.expander("Loss at every position of a row of text", key="by_position", on_change="rerun")
+    if not box.open:
+        return
+    result = saved.result
+    shown = sorted({result.steps[0], result.steps[-1], *([step] if step in result.steps else [])})
     panel = Panel(
-        key="training_grid",
-        title=f"{score_title(kind.value)} of every head at every checkpoint",
-        rows=lambda: score_rows(result, kind, reading),
-        about=panels.about_saved(saved, n=told.n_sequences, unit="sequences", kind=kind.value, on=told.title),
-        python=snippets.saved_result(
-            saved,
-            f"rows = score_rows(result, {kind.value!r}, {reading.value!r})",
-            imports=[TABLES.format("score_rows")],
-        ),
+        key="positions",
+        title="Loss on text by position",
+        rows=lambda: position_rows(result),
+        about=panels.about_saved(saved, n=result.losses["text_loss"].intervals.n, unit="held-out rows"),
+        python=snippets.saved_result(saved, "rows = position_rows(result)", imports=[TABLES.format("position_rows")]),
     )
-    panels.show(View.HEAD_GRID, payload, panel)
-    components.caption(
-        f"n = {told.n_sequences} sequences of {told.n_pos} tokens, the same at every checkpoint",
-        "95% intervals",
-        None if sure is None else "underlined: found by the rule of attention-patterns",
-        "move the slider or play it; letting go chooses the checkpoint for all pages",
-    )
-
-
-def crossings(saved: SavedResult) -> None:
-    """The table of what was half way up when."""
-    result, rows = saved.result, derived(saved).formation
-    panel = Panel(
-        key="formation",
-        title="What was half way up when",
-        rows=lambda: formation_rows(result),
-        about=panels.about_saved(saved, n=result.repeats.n_sequences, unit="sequences"),
-        python=snippets.saved_result(saved, "rows = formation_rows(result)", imports=[TABLES.format("formation_rows")]),
-    )
-    panels.table(panel, alt="Steps at which scores and losses were half way up", shown=_rounded(rows), height="content")
-    components.caption(
-        "half_way: by a straight line between the checkpoints after and by; low and high: over sequences, with these "
-        "two checkpoints given",
-        "re_ordered, text: the same score where no match lies at that distance, and on held-out text",
-    )
-
-
-def _rounded(rows: pd.DataFrame) -> pd.DataFrame:
-    shown = rows.copy()
-    for name in ("half_way", "low", "high", "after", "by"):
-        shown[name] = shown[name].astype("Float64").round().astype("Int64")
-    return shown
+    with box:
+        panels.chart(panel, position_figure(result, shown), alt=panel.title, width="stretch")
+        components.caption(f"n = {result.losses['text_loss'].intervals.n} held-out rows", "bands: 95% over rows")
 
 
 def _panel(
@@ -268,18 +216,6 @@ _NTH = "_training_picks"
 """How many checkpoints were picked in figures."""
 
 
-def _has(result: Result, kind: Kind, reading: Stimulus) -> bool:
+def has(result: Result, kind: Kind, reading: Stimulus) -> bool:
+    """Whether a score was measured on these sequences."""
     return reading.value in result.readings and kind.value in result.readings[reading.value].scores
-
-
-def _beside(
-    saved: SavedResult, compared: Compared | None, other: SavedResult | None, run: Run, kind: Kind, reading: Stimulus
-) -> tuple[str, Any] | None:
-    """The score of every head at the checkpoint that is compared, and its name."""
-    if compared is None:
-        return None
-    there = saved if compared.run.name == run.name else other
-    if there is None or compared.step not in there.result.steps or not _has(there.result, kind, reading):
-        return None
-    scores = scores_over_training(there.result, kind, reading)
-    return compared.spec, scores.mean[there.result.steps.index(compared.step)]

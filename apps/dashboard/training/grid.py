@@ -1,0 +1,110 @@
+"""The head grid through training, and the table of what was half way up when (for the page of training)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from analyses.attention_kinds import Kind
+from analyses.attention_result import found
+from analyses.attention_stimuli import Stimulus
+from analyses.head_scores import score_title
+from analyses.results import SavedResult
+from analyses.training_dynamics_result import CROSSED, attention_at, scores_over_training
+from analyses.training_dynamics_tables import formation_rows, score_rows
+from analyses.views import Frames, Scale, View, head_grid_payload
+from apps.dashboard import components, panels, snippets
+from apps.dashboard.data import Run
+from apps.dashboard.panels import Panel
+from apps.dashboard.selecting import Compared
+from apps.dashboard.state import Selection, head_name
+from apps.dashboard.training import asked
+from apps.dashboard.training.parts import TABLES, has
+from apps.dashboard.training.saved import derived
+
+
+def through_training(
+    saved: SavedResult, chosen: Selection, compared: Compared | None, other: SavedResult | None, run: Run,
+    kind: Kind, reading: Stimulus,
+) -> None:  # fmt: skip
+    """The head grid, to be moved through the checkpoints in the browser; letting go chooses the step."""
+    result, score = saved.result, scores_over_training(saved.result, kind, reading)
+    at = result.steps.index(chosen.step) if chosen.step in result.steps else len(result.steps) - 1
+    step = result.steps[at]
+    beside = _beside(saved, compared, other, run, kind, reading)
+    same = beside is not None and beside[1].shape == score.mean.shape[1:]
+    sure = None
+    if kind in CROSSED and reading is Stimulus.REPEATS:
+        sure = found(attention_at(result, at), kind)
+    payload = head_grid_payload(
+        score.mean[at],
+        f"{score_title(kind.value)}, {result.readings[reading.value].title}",
+        scale=Scale() if asked.is_share(kind) else None,
+        interval=(score.low[at], score.high[at]),
+        sure=sure,
+        chosen=None if chosen.head is None else head_name(*chosen.head),
+        ablated=[place.label for place in chosen.ablate],
+        frames=Frames(steps=result.steps, values=score.mean, low=score.low, high=score.high),
+        step=step,
+        sparklines=True,
+        other=beside[1] if beside is not None and same else None,
+        names=(f"{result.run}@{step}", beside[0]) if beside is not None and same else ("A", "B"),
+    )
+    told = result.readings[reading.value]
+    panel = Panel(
+        key="training_grid",
+        title=f"{score_title(kind.value)} of every head at every checkpoint",
+        rows=lambda: score_rows(result, kind, reading),
+        about=panels.about_saved(saved, n=told.n_sequences, unit="sequences", kind=kind.value, on=told.title),
+        python=snippets.saved_result(
+            saved,
+            f"rows = score_rows(result, {kind.value!r}, {reading.value!r})",
+            imports=[TABLES.format("score_rows")],
+        ),
+    )
+    panels.show(View.HEAD_GRID, payload, panel)
+    components.caption(
+        f"n = {told.n_sequences} sequences of {told.n_pos} tokens, the same at every checkpoint",
+        "95% intervals",
+        None if sure is None else "underlined: found by the rule of attention-patterns",
+        "move the slider or play it; letting go chooses the checkpoint for all pages",
+    )
+
+
+def crossings(saved: SavedResult) -> None:
+    """The table of what was half way up when."""
+    result, rows = saved.result, derived(saved).formation
+    panel = Panel(
+        key="formation",
+        title="What was half way up when",
+        rows=lambda: formation_rows(result),
+        about=panels.about_saved(saved, n=result.repeats.n_sequences, unit="sequences"),
+        python=snippets.saved_result(saved, "rows = formation_rows(result)", imports=[TABLES.format("formation_rows")]),
+    )
+    panels.table(panel, alt="Steps at which scores and losses were half way up", shown=_rounded(rows), height="content")
+    components.caption(
+        "half_way: by a straight line between the checkpoints after and by; low and high: over sequences, with these "
+        "two checkpoints given",
+        "re_ordered, text: the same score where no match lies at that distance, and on held-out text",
+    )
+
+
+def _rounded(rows: pd.DataFrame) -> pd.DataFrame:
+    shown = rows.copy()
+    for name in ("half_way", "low", "high", "after", "by"):
+        shown[name] = shown[name].astype("Float64").round().astype("Int64")
+    return shown
+
+
+def _beside(
+    saved: SavedResult, compared: Compared | None, other: SavedResult | None, run: Run, kind: Kind, reading: Stimulus
+) -> tuple[str, Any] | None:
+    """The score of every head at the checkpoint that is compared, and its name."""
+    if compared is None:
+        return None
+    there = saved if compared.run.name == run.name else other
+    if there is None or compared.step not in there.result.steps or not has(there.result, kind, reading):
+        return None
+    scores = scores_over_training(there.result, kind, reading)
+    return compared.spec, scores.mean[there.result.steps.index(compared.step)]
