@@ -29,17 +29,16 @@ RUNS = CATEGORIES[0], CATEGORIES[4]
 PLACEMENTS = {norm.value: colour for norm, colour in zip(Norm, CATEGORIES, strict=False)}
 
 
-def colour_domain(frame: pd.DataFrame, column: str) -> tuple[float, float]:
-    """One logarithmic colour scale for every map of `frame`: what is smaller by more than 1e4 is drawn as that."""
-    values = [row[column] for row in _rows(frame) if row[column] > 0]
+def colour_domain(rows: Rows, column: str) -> tuple[float, float]:
+    """One logarithmic colour scale for every map of `rows`: what is smaller by more than 1e4 is drawn as that."""
+    values = [row[column] for row in rows if row[column] > 0]
     if not values:
         return 0.1, 1.0
     return max(min(values), max(values) / COLOUR_RANGE) * 0.95, max(values) * 1.05
 
 
-def map_figure(frame: pd.DataFrame, column: str, domain: tuple[float, float], *, step: int | None = None) -> Spec:
+def map_figure(rows: Rows, column: str, domain: tuple[float, float], *, step: int | None = None) -> Spec:
     """One run's rows over its steps: the input at the bottom; `step` is ruled."""
-    rows = _rows(frame)
     upwards, last = list(dict.fromkeys(row["where"] for row in rows))[::-1], _last(rows)
     colour = {
         "field": column, "type": "quantitative",
@@ -70,9 +69,8 @@ def side_by_side(figures: Sequence[tuple[str, Spec]]) -> Spec:
     return {"hconcat": [{"title": title, "width": 260, **figure} for title, figure in figures]}
 
 
-def steps_figure(frame: pd.DataFrame, column: str, title: str, *, log: bool = True, step: int | None = None) -> Spec:
+def steps_figure(rows: Rows, column: str, title: str, *, log: bool = True, step: int | None = None) -> Spec:
     """Lines over training, one for each run."""
-    rows = _rows(frame)
     last = _last(rows)
     lines = {
         "data": {"values": rows},
@@ -88,9 +86,8 @@ def steps_figure(frame: pd.DataFrame, column: str, title: str, *, log: bool = Tr
     return {"height": HEIGHT, "layer": [lines, *_rule(step, last)]}
 
 
-def places_figure(frame: pd.DataFrame, column: str, title: str) -> Spec:
+def places_figure(rows: Rows, column: str, title: str) -> Spec:
     """Lines over depth, one for each run: one step of each."""
-    rows = _rows(frame)
     order = list(dict.fromkeys(row["where"] for row in rows))
     return {
         "height": HEIGHT,
@@ -108,12 +105,11 @@ def places_figure(frame: pd.DataFrame, column: str, title: str) -> Spec:
     }  # fmt: skip
 
 
-def seeds_figure(frame: pd.DataFrame, key: str, column: str, titles: tuple[str, str], *, log: bool = True) -> Spec:
+def seeds_figure(rows: Rows, key: str, column: str, titles: tuple[str, str], *, log: bool = True) -> Spec:
     """A thin line for every seed and a thick one for their geometric mean, by placement.
 
     The axis is that of the models with norms; those without run off it.
     """
-    rows = _rows(frame)
     bounded = [row for row in rows if row["norm"] != Norm.NONE.value]
     names = [name for name in PLACEMENTS if any(row["norm"] == name for row in rows)]
     colour = {
@@ -143,9 +139,9 @@ def seeds_figure(frame: pd.DataFrame, key: str, column: str, titles: tuple[str, 
     }  # fmt: skip
 
 
-def layers_figure(frame: pd.DataFrame, column: str) -> Spec:
+def layers_figure(rows: Rows, column: str) -> Spec:
     """Matrices over layers: the checkpoint full, step 0 dashed."""
-    rows = [row | {"when": f"step {row['step']}"} for row in _rows(frame)]
+    rows = [row | {"when": f"step {row['step']}"} for row in rows]
     now = f"step {_last(rows)}"
     names = list(dict.fromkeys(row["matrix"] for row in rows))
     whens = list(dict.fromkeys([now, *(row["when"] for row in rows)]))
@@ -167,9 +163,8 @@ def layers_figure(frame: pd.DataFrame, column: str) -> Spec:
     }  # fmt: skip
 
 
-def ratios_figure(frame: pd.DataFrame) -> Spec:
+def ratios_figure(rows: Rows) -> Spec:
     """Factors with their intervals on a logarithmic axis, and a rule at 1."""
-    rows = _rows(frame)
     ends = [row[name] for row in rows for name in ("low", "high") if row[name] > 0]
     domain = [min([0.8, *ends]) * 0.9, max([1.25, *ends]) * 1.1]
     x = {
@@ -203,7 +198,8 @@ def _steps(last: int) -> Spec:
     }  # fmt: skip
 
 
-def _rows(frame: pd.DataFrame) -> Rows:
+def records(frame: pd.DataFrame) -> Rows:
+    """A frame as the rows that a figure takes: made once, since text columns are slow to go through."""
     return [dict(zip(map(str, frame.columns), row, strict=True)) for row in frame.itertuples(index=False, name=None)]
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
-import pandas as pd
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -103,34 +102,37 @@ def test_a_run_that_logged_no_gradients_is_left_out(pair: tuple[Path, Path]) -> 
 def test_both_maps_are_on_one_colour_scale_and_every_figure_is_valid(pair: tuple[Path, Path]) -> None:
     maps = logged_maps(*pair)
     frame = stream_map_frame(maps)
-    low, high = figures.colour_domain(frame, GRADIENT)
+    rows = figures.records(frame)
+    low, high = figures.colour_domain(rows, GRADIENT)
     assert low < 1.0 < 8.0 < high
-    halves = [figures.map_figure(frame[frame["run"] == each.run], GRADIENT, (low, high), step=1) for each in maps]
+    halves = [
+        figures.map_figure([row for row in rows if row["run"] == each.run], GRADIENT, (low, high), step=1)
+        for each in maps
+    ]
     scales = [half["layer"][0]["encoding"]["color"]["scale"] for half in halves]
     assert scales[0] == scales[1] and scales[0]["type"] == "log"
-    assert figures.map_figure(frame, GRADIENT, (low, high), step=99)["layer"][1:] == []  # no rule beyond the axis
-    slices = stream_slice_frame(maps, 4)
-    seeds = frame.assign(seed=0, layer=0, norm="pre").rename(columns={GRADIENT: "y"})
-    factors = {"what": ["now"], "ratio": [2.0], "low": [1.5], "high": [3.0]}
-    layers = {"layer": [0, 1], "matrix": ["W_Q"] * 2, "step": [0, 0], GRADIENT: [1.0, 2.0]}
+    assert figures.map_figure(rows, GRADIENT, (low, high), step=99)["layer"][1:] == []  # no rule beyond the axis
+    slices = figures.records(stream_slice_frame(maps, 4))
+    seeds = [{"norm": "pre", "seed": 0, "layer": i, "y": 1.0 + i} for i in (0, 1)]
+    factors = [{"what": "now", "ratio": 2.0, "low": 1.5, "high": 3.0}]
+    layers = [{"layer": i, "matrix": "W_Q", "step": 0, GRADIENT: 1.0 + i} for i in (0, 1)]
     every = [
         figures.side_by_side([("a", halves[0])]), figures.places_figure(slices, RMS, "size"),
-        figures.steps_figure(ratio_frame(maps), "ratio", "ratio", step=4), figures.ratios_figure(pd.DataFrame(factors)),
-        figures.layers_figure(pd.DataFrame(layers), GRADIENT), figures.seeds_figure(seeds, "layer", "y", ("x", "y")),
+        figures.steps_figure(figures.records(ratio_frame(maps)), "ratio", "ratio", step=4),
+        figures.ratios_figure(factors),
+        figures.layers_figure(layers, GRADIENT), figures.seeds_figure(seeds, "layer", "y", ("x", "y")),
     ]  # fmt: skip
     for figure in every:
         alt.Chart.from_dict({**figure, "config": theme()}, validate=True)
 
 
 def test_an_axis_of_models_with_norms_is_not_stretched_by_those_without() -> None:
-    rows = pd.DataFrame(
-        [
-            {"norm": n, "seed": s, "layer": i, "y": y * 2**s}
-            for n, y in (("pre", 1.0), ("none", 1e9))
-            for s in (0, 2)
-            for i in (0, 1)
-        ]
-    )
+    rows = [
+        {"norm": n, "seed": s, "layer": i, "y": y * 2**s}
+        for n, y in (("pre", 1.0), ("none", 1e9))
+        for s in (0, 2)
+        for i in (0, 1)
+    ]
     figure = figures.seeds_figure(rows, "layer", "y", ("layer", "y"))
     assert figure["layer"][0]["encoding"]["y"]["scale"]["domain"] == pytest.approx([0.95, 4.2])
     means = {(row["norm"], row["layer"]): row["y"] for row in figure["layer"][1]["data"]["values"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from analyses.gradient_fairness import fairness_rows, unfair
 from analyses.gradient_panels import (
     RMS,
     logged_step,
+    loss_frame,
     matrix_kinds,
     matrix_map_frame,
     ratio_frame,
@@ -26,6 +28,7 @@ from apps.dashboard import components, data, panels
 from apps.dashboard.address import Part, choice_of, restore, write
 from apps.dashboard.findings import pins
 from apps.dashboard.gradients.source import Logs, candidates
+from apps.dashboard.panels import Panel
 
 PROBE = "held-out sequences"
 
@@ -74,19 +77,14 @@ def _no_twin(logs: Logs) -> None:
 
 def maps(logs: Logs, said: tuple[str, ...]) -> None:
     """The stream's gradient, layer by step, of both on one colour scale; P keeps them side by side with `said`."""
-    frame = stream_map_frame(logs.maps)
     n = int(logs.train("probe_sequences") or 0)
-    line = "rows = stream_map_frame(maps)"
-    drawn = _pair(logs, frame, GRADIENT, "stream-map", "|dL/dx|", line, n=n, unit=PROBE)
+    drawn, panel = _pair(logs, "stream-map", "|dL/dx|", GRADIENT, stream_map_frame, n=n, unit=PROBE)
     components.caption(
         f"n = {n} {PROBE}, the same at every step", _seed(logs), "one colour scale", "dashed: the selected step",
         _steps_logged(logs.maps),
     )  # fmt: skip
-    panel = logs.panel("stream-maps", "|dL/dx| by layer and step", lambda: frame, line, n=n, unit=PROBE)
-    pins.offer(
-        title=f"Gradient of the stream in {' and '.join(run.name for run in logs.runs)}", sentences=said, panel=panel,
-        figure=figures.side_by_side(drawn),
-    )  # fmt: skip
+    title = f"Gradient of the stream in {' and '.join(run.name for run in logs.runs)}"
+    pins.offer(title=title, sentences=said, panel=panel, figure=figures.side_by_side(drawn))
 
 
 def matrices(logs: Logs) -> None:
@@ -100,18 +98,15 @@ def matrices(logs: Logs) -> None:
     chosen = str(st.segmented_control("Weights", kinds, key=part.key, required=True))
     write([part])
     matrix = "" if chosen == "all" else chosen
-    frame = matrix_map_frame(logs.maps, matrix)
-    n = int(logs.train("batch_size") or 0) * int(logs.train("accumulate") or 1)
-    line = f"rows = matrix_map_frame(maps, {matrix!r})"
-    _pair(logs, frame, GRADIENT, "matrix-map", f"|dL/d{matrix or 'W'}|", line, n=n, unit="training sequences")
+    n, unit = int(logs.train("batch_size") or 0) * int(logs.train("accumulate") or 1), "training sequences"
+    _pair(logs, "matrix-map", f"|dL/d{matrix or 'W'}|", GRADIENT, matrix_map_frame, matrix, n=n, unit=unit)
     components.caption(f"n = {n} sequences: each step's own batch, before clipping", _seed(logs), "one colour scale")
 
 
 def sizes(logs: Logs) -> None:
     """The size of the stream, layer by step."""
-    frame = size_map_frame(logs.maps)
     n = int(logs.train("probe_sequences") or 0)
-    _pair(logs, frame, RMS, "size-map", "size of x", "rows = size_map_frame(maps)", n=n, unit=PROBE)
+    _pair(logs, "size-map", "size of x", RMS, size_map_frame, n=n, unit=PROBE)
     components.caption(
         f"root mean square of x over n = {n} {PROBE}, all positions together (the logs do not tell position 0 apart)",
         _seed(logs), "one colour scale",
@@ -121,7 +116,6 @@ def sizes(logs: Logs) -> None:
 def at_step(logs: Logs) -> None:
     """Slices through the maps at the selected step."""
     step = logs.step or 0
-    frame = stream_slice_frame(logs.maps, step)
     at = ", ".join(f"{each.run}@{logged_step(each, step)}" for each in logs.maps)
     n = int(logs.train("probe_sequences") or 0)
     line = f"rows = stream_slice_frame(maps, {step})"
@@ -130,13 +124,11 @@ def at_step(logs: Logs) -> None:
         ("slice-size", "Size of the stream", RMS, "root mean square (log)"),
     )
     for column, (key, title, quantity, axis) in zip(st.columns(2, gap="large"), both, strict=True):
-        panel = logs.panel(key, f"{title} over depth", lambda: frame, line, n=n, unit=PROBE)
+        rows = partial(stream_slice_frame, logs.maps, step)
+        panel = logs.panel(key, f"{title} over depth", rows, line, n=n, unit=PROBE)
+        figure = figures.places_figure(logs.records(stream_slice_frame, step), quantity, axis)
         with column:
-            panels.small(
-                panel,
-                figures.places_figure(frame, quantity, axis),
-                f"{title} from the embedding to the last layer, {at}",
-            )
+            panels.small(panel, figure, f"{title} from the embedding to the last layer, {at}")
     components.caption(
         f"n = {n} {PROBE}", _seed(logs), "one seed a run, so no band over seeds", "all positions together"
     )
@@ -144,51 +136,52 @@ def at_step(logs: Logs) -> None:
 
 def ends(logs: Logs) -> None:
     """How the ends of the model compare, over training."""
-    kinds = list(dict.fromkeys(ratio_frame(logs.maps)["what"]))
+    kinds = list(dict.fromkeys(row["what"] for row in logs.records(ratio_frame)))
     for number, (column, what) in enumerate(zip(st.columns(max(1, len(kinds)), gap="large"), kinds, strict=False)):
-        frame = ratio_frame(logs.maps, what)
         line = f"rows = ratio_frame(maps, {what!r})"
         rows = partial(ratio_frame, logs.maps, what)
         panel = logs.panel(f"ends-{number}", what, rows, line, n=_n_steps(logs.maps), unit="logged steps")
         with column:
-            figure = figures.steps_figure(frame, "ratio", "ratio (log)", step=logs.step)
+            figure = figures.steps_figure(logs.records(ratio_frame, what), "ratio", "ratio (log)", step=logs.step)
             panels.small(panel, figure, "at 1 both ends get gradients of one size")
     components.caption(_steps_logged(logs.maps), _seed(logs))
 
 
 def losses(logs: Logs) -> None:
     """Losses of both on the same axes."""
-    logged = set(logs.losses()["what"])
+    logged = {row["what"] for row in logs.losses()}
     kinds = [what for what in ("held-out text", "training batch", "second copy of random tokens") if what in logged]
     if not kinds:
         components.missing("No loss was logged: there is no metrics.jsonl to draw.")
         return
     for number, (column, what) in enumerate(zip(st.columns(len(kinds), gap="large"), kinds, strict=True)):
-        rows = partial(logs.losses, what)
+        rows = partial(loss_frame, *(run.path for run in logs.runs), what=what)
         n = int(logs.train("batch_size" if what == "training batch" else "eval_sequences") or 0)
         line = f"rows = loss_frame(*runs, what={what!r})"
         panel = logs.panel(f"loss-{number}", f"Loss: {what}", rows, line, n=n, unit="sequences", from_maps=False)
         with column:
-            figure = figures.steps_figure(rows(), "loss", "nats per token", log=False, step=logs.step)
+            figure = figures.steps_figure(logs.losses(what), "loss", "nats per token", log=False, step=logs.step)
             panels.small(panel, figure, f"{what}, n = {n} sequences")
     components.caption(_seed(logs), "one seed a run, so no interval over seeds")
 
 
 def _pair(
-    logs: Logs, frame: pd.DataFrame, column: str, key: str, title: str, line: str, *, n: int, unit: str
-) -> list[tuple[str, dict[str, Any]]]:
-    """One map for each run, beside one another, on one colour scale."""
-    domain = figures.colour_domain(frame, column)
+    logs: Logs, key: str, title: str, column: str, frame: Callable[..., pd.DataFrame], *given: str, n: int, unit: str
+) -> tuple[list[tuple[str, dict[str, Any]]], Panel]:
+    """One map of `frame` for each run, beside one another, on one colour scale; the panel holds both."""
+    every = logs.records(frame, *given)
+    domain = figures.colour_domain(every, column)
+    line = f"rows = {frame.__name__}({', '.join(['maps', *map(repr, given)])})"
+    of_both = partial(logs.panel, rows=partial(frame, logs.maps, *given), line=line, n=n, unit=unit)
     drawn = []
     for place, each in zip(st.columns(max(2, len(logs.maps)), gap="medium"), logs.maps, strict=False):
-        rows = pd.DataFrame(frame[frame["run"] == each.run])
-        figure = figures.map_figure(rows, column, domain, step=logs.step)
-        name = f"{each.run} ({each.norm}-norm)"
-        panel = logs.panel(f"{key}-{each.run}", f"{title}: {name}", partial(pd.DataFrame, frame), line, n=n, unit=unit)
+        own = [row for row in every if row["run"] == each.run]
+        name = f"{title}: {each.run} ({each.norm}-norm)"
+        figure = figures.map_figure(own, column, domain, step=logs.step)
         with place:
-            panels.small(panel, figure, f"{title} by layer and step")
-        drawn.append((f"{title}: {name}", figure))
-    return drawn
+            panels.small(of_both(f"{key}-{each.run}", name), figure, f"{title} by layer and step")
+        drawn.append((name, figure))
+    return drawn, of_both(key, f"{title} by layer and step")
 
 
 def _seed(logs: Logs) -> str:

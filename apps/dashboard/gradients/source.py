@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from analyses.gradient_panel_figures import Rows, records
 from analyses.gradient_panels import logged_maps, loss_frame
 from analyses.gradient_runs import TrainingMap, differing_settings, log_files
 from analyses.results import SavedResult, from_here
@@ -37,7 +38,11 @@ class Logs:
         """What they logged about gradients; one that logged nothing is left out."""
         return _maps(*self._identity)
 
-    def losses(self, what: str = "") -> pd.DataFrame:
+    def records(self, frame: Callable[..., pd.DataFrame], *given: Any) -> Rows:
+        """The rows of `frame(maps, *given)`, made once while the logs are the same."""
+        return _records(self.maps, frame, frame.__name__, given, *self._identity)
+
+    def losses(self, what: str = "") -> Rows:
         """The losses they logged, or one kind of them."""
         return _losses(*self._identity, what)
 
@@ -107,7 +112,16 @@ def _maps(paths: tuple[str, ...], stamps: tuple[int, ...]) -> list[TrainingMap]:
     return logged_maps(*map(Path, paths))
 
 
-@st.cache_data(max_entries=64, show_spinner=False)
-def _losses(paths: tuple[str, ...], stamps: tuple[int, ...], what: str) -> pd.DataFrame:
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _losses(paths: tuple[str, ...], stamps: tuple[int, ...], what: str) -> Rows:
     del stamps
-    return loss_frame(*paths, what=what)
+    return records(loss_frame(*paths, what=what))
+
+
+@st.cache_resource(max_entries=256, show_spinner=False)
+def _records(
+    _maps: list[TrainingMap], _frame: Callable[..., pd.DataFrame], name: str, given: tuple[Any, ...],
+    paths: tuple[str, ...], stamps: tuple[int, ...],
+) -> Rows:  # fmt: skip
+    del name, paths, stamps
+    return records(_frame(_maps, *given))

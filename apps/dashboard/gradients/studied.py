@@ -8,6 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from analyses import gradient_panel_figures as figures
+from analyses.gradient_panel_figures import Rows, records
 from analyses.gradient_panels import (
     checkpoint_frame,
     checkpoint_ratio_frame,
@@ -18,7 +19,7 @@ from analyses.gradient_panels import (
 )
 from analyses.gradient_tables import GRADIENT, MEAN_SQUARE
 from analyses.results import SavedResult
-from apps.dashboard import components, panels, snippets
+from apps.dashboard import components, data, panels, snippets
 from apps.dashboard.address import Part, choice_of, restore, write
 from apps.dashboard.panels import Panel, about_saved
 
@@ -31,7 +32,7 @@ def checkpoint(saved: SavedResult) -> None:
         return
     n, unit = found.n_sequences, "held-out sequences"
     left, right = st.columns(2, gap="large")
-    layers, ratios = checkpoint_frame(saved.result), checkpoint_ratio_frame(saved.result)
+    layers, ratios = _records(saved, checkpoint_frame), _records(saved, checkpoint_ratio_frame)
     with left:
         panel = _panel(
             saved,
@@ -84,7 +85,7 @@ def initialization(saved: SavedResult) -> None:
     columns = [*st.columns(2, gap="large"), *st.columns(2, gap="large")]
     for column, (key, title, frame, given, x, y, titles, of) in zip(columns, looks, strict=True):
         panel = _panel(saved, key, title, frame, *given, n=seeds, unit="seeds")
-        figure = figures.seeds_figure(panel.rows(), x, y, titles, log=y != MEAN_SQUARE)
+        figure = figures.seeds_figure(_records(saved, frame, *given), x, y, titles, log=y != MEAN_SQUARE)
         with column:
             panels.small(panel, figure, f"{of}thin: a seed, thick: the geometric mean")
     components.caption(
@@ -131,3 +132,15 @@ def _panel(
             imports=[f"from analyses.gradient_panels import {frame.__name__}"],
         ),
     )
+
+
+def _records(saved: SavedResult, frame: Callable[..., pd.DataFrame], *given: int) -> Rows:
+    return _remembered(saved, frame, frame.__name__, given, *data.identity(saved))
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _remembered(
+    _saved: SavedResult, _frame: Callable[..., pd.DataFrame], name: str, given: tuple[int, ...], folder: str, stamp: int
+) -> Rows:
+    del name, folder, stamp
+    return records(_frame(_saved.result, *given))
