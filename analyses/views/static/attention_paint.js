@@ -58,7 +58,8 @@ function measure(view) {
   const { side } = view.crop
   view.cell = Math.max(1, Math.min(22, Math.floor(SIDE / side)))
   view.drawn = view.cell * side
-  view.every = Math.max(1, Math.ceil(8 / view.cell))
+  const wide = view.data.tokens.filter((token) => [...token].length > 3).length > view.data.size / 5
+  view.every = Math.max(1, Math.ceil((wide ? 11 : 8) / view.cell)) // lines of words need more room than single letters
   const context = view.base.getContext("2d")
   context.font = fontOf(view)
   const widths = [...new Set(view.data.tokens.map(short))].map((text) => context.measureText(text).width)
