@@ -11,7 +11,7 @@ import streamlit as st
 from analyses.ablation_tables import change_rows, next_token_rows, text_rows
 from analyses.views import View, attention_payload, visible
 from analyses.views.ablating import next_token_figure
-from apps.dashboard import components, panels, passes, snippets
+from apps.dashboard import components, keys, panels, passes, snippets
 from apps.dashboard.ablation import harms, jobs
 from apps.dashboard.ablation.jobs import Key, Told
 from apps.dashboard.ablation.measuring import Question
@@ -220,5 +220,7 @@ def _patterns(question: Question, chosen: Selection, found: OnText, key: Key, so
             ],
         ),
     )  # fmt: skip
+    keys.browser("d", "intact, ablated, their difference")
+    keys.browser("s", "source and destination exchanged")
     panels.show(View.ATTENTION, payload, panel, live={"lock": chosen.cell})
     components.caption("key D: intact, ablated, their difference", source, f"{question.run.name}@{question.step}")
