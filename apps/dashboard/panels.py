@@ -200,6 +200,8 @@ def menu(panel: Panel, drawing: Offer) -> None:
 
 @st.fragment
 def _menu(panel: Panel, drawing: Offer, here: str) -> None:
+    if st.session_state.pop(_PINNED, False):
+        st.rerun()  # the notebook's name stands in the address, which a fragment alone cannot change
     box = st.popover(
         f"Export {components.literal(panel.title)}", type="tertiary", icon=":material/more_horiz:", on_change="rerun",
         key=f"{MENU}{panel.key}",
@@ -225,8 +227,7 @@ def _opened(panel: Panel, drawing: Offer, here: str) -> None:
         _file(panel, "CSV", "text/csv", partial(exports.to_csv, rows))
         saying = {"title": panel.title, "address": here, "python": panel.python}
         _file(panel, "JSON", "application/json", partial(exports.to_json, rows, panel.about, **saying))
-        if st.button("Pin", key=f"pin-{panel.key}", icon=":material/push_pin:", on_click=_pin, args=(drawing, panel)):
-            st.rerun()  # the notebook's name stands in the address, which a fragment alone cannot change
+        st.button("Pin", key=f"pin-{panel.key}", icon=":material/push_pin:", on_click=_pin, args=(drawing, panel))
     components.caption(f"{len(rows):,} rows", "CSV: a text that a spreadsheet would take for a formula has ' before it")
     st.code(panel.python, language="python")
 
@@ -234,6 +235,11 @@ def _opened(panel: Panel, drawing: Offer, here: str) -> None:
 def _pin(drawing: Offer, panel: Panel) -> None:
     pins.pin_panel(drawing)
     st.session_state[f"{MENU}{panel.key}"] = False
+    st.session_state[_PINNED] = True
+
+
+_PINNED = "_pinned_from_menu"
+"""Set where something was pinned, until the page has run again."""
 
 
 def _offer(panel: Panel, *sentences: str, **drawn: Any) -> Offer:
