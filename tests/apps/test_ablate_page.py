@@ -23,15 +23,17 @@ from apps.dashboard.ablation import jobs
 from apps.dashboard.ablation.asking import CONTROLS
 from apps.dashboard.ablation.jobs import Told
 from apps.dashboard.ablation.measuring import FURTHER
+from apps.dashboard.panels import Panel
 from model.hooks import scopes_of
 from model.lab import Lab
+from tests.apps.test_snippets import drawn, require_same, require_told
 from tests.dashboard_pages import opened, pick, said, views
 from tests.dashboard_runs import whole_runs
 from tests.planted_run import planted_lab
 
 pytestmark = pytest.mark.whole
 
-__all__ = ["whole_runs"]  # a fixture
+__all__ = ["drawn", "whole_runs"]  # fixtures
 
 SAYS = "without the <b>previous-token</b> head copying *fails*"
 HYPOTHESIS = {"run": "planted", "ablate": "L0H1", "says": SAYS, "bound": "harm >= 1.0", "n": "16"}
@@ -146,7 +148,10 @@ def test_what_cannot_be_asked_is_one_sentence(root: Path, monkeypatch: pytest.Mo
         assert says in said(at), says
 
 
-def test_each_further_question_is_answered_when_it_is_asked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_further_question_is_answered_when_it_is_asked_and_copied_python_gives_the_same(
+    root: Path, monkeypatch: pytest.MonkeyPatch, drawn: dict[str, Panel]
+) -> None:
+    monkeypatch.chdir(root)
     at = run_it(opened(root, "ablate", monkeypatch, **(HYPOTHESIS | {"ablate": "L0H1,L0H2"})))
     figures = len(at.get("vega_lite_chart"))
     for what in FURTHER:
@@ -159,6 +164,11 @@ def test_each_further_question_is_answered_when_it_is_asked(root: Path, monkeypa
     assert "n = 16 sequences" in said(at)
     at.segmented_control(key="further").set_value("pairs").run()
     assert "All 2 together" in said(at)
+    own = {"effect", "matched", "side_by_side", "pairs", "dose", "token_groups", "hurt_tokens", "head_moves"}
+    assert own | {"token_harm", "next_tokens", "text_moves", "before_after"} <= set(drawn)
+    for panel in drawn.values():
+        require_same(panel)
+        require_told(panel)
 
 
 def test_the_text_shows_where_it_hurts_and_who_looks_elsewhere(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
