@@ -286,6 +286,11 @@ def question(study: str) -> str:
     return get_study(study).question
 
 
+def stamp(file: Path) -> int:
+    """A number that changes when the file does; for caches of pages."""
+    return _stamp(file)
+
+
 def _stamp(file: Path) -> int:
     """A number that changes when the file does."""
     try:

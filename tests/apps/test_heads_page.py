@@ -515,7 +515,7 @@ def test_a_result_of_another_version_is_told(own_runs: Path, monkeypatch: pytest
     assert "attention" in views(at)
 
 
-def test_what_was_computed_is_not_computed_again_in_any_session(
+def test_what_was_computed_is_not_computed_again_and_sessions_do_not_meet(
     whole_runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes: list[int] = []
@@ -527,8 +527,9 @@ def test_what_was_computed_is_not_computed_again_in_any_session(
     shown = views(first)["attention"]
     passes.clear()
     first.run()
-    second = opened(whole_runs, "heads", monkeypatch, **asked)
+    second = opened(whole_runs, "heads", monkeypatch, ablate="L0H1:zero", **asked)
     assert passes == []
     assert views(first)["attention"] == views(second)["attention"] == shown
+    assert (views(first)["grid"]["set"], views(second)["grid"]["set"]) == ([], ["L0H1"])
     gpt = data.lab(data.runs()[1], STEP).gpt
     assert scopes_of(gpt) == gpt._lasting == []

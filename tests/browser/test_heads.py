@@ -100,7 +100,7 @@ def test_tabs_score_order_and_units_come_back_with_the_address(tab, server: Serv
     made.get_by_role("tab", name="Examples").click()
     expect(made.locator(".st-key-corpus_rows .line").first).to_be_visible(timeout=PATIENCE)
     made.locator(".st-key-kind button").filter(has_text="previous").click()
-    expect(made.locator(".st-key-grid .label").first).to_contain_text("on the token before", timeout=PATIENCE)
+    expect(made.locator(".st-key-grid .scale").first).to_contain_text("on the token before", timeout=PATIENCE)
     made.get_by_role("tab", name="By this score").click()
     expect(made.locator(".st-key-panel-ranking")).to_be_visible(timeout=PATIENCE)
     made.locator(".st-key-basis button").filter(has_text="value-weighted").click()
@@ -116,7 +116,7 @@ def test_tabs_score_order_and_units_come_back_with_the_address(tab, server: Serv
     other.goto(made.url)
     other.wait_for_selector(IDLE)
     expect(other.locator(".st-key-corpus_rows .scale")).to_contain_text("stream units", timeout=PATIENCE)
-    expect(other.locator(".st-key-grid .label").first).to_contain_text("on the token before", timeout=PATIENCE)
+    expect(other.locator(".st-key-grid .scale").first).to_contain_text("on the token before", timeout=PATIENCE)
     expect(other.locator(".st-key-panel-ranking")).to_be_visible(timeout=PATIENCE)
     other.wait_for_selector(IDLE)
     assert address(other) == kept
@@ -127,7 +127,7 @@ def test_two_checkpoints_stand_side_by_side(tab, server: Server) -> None:
     made, watch = tab()
     ready(made, server, "&head=L1H2&b=whole@0")
     for key, said in (("grid", f"whole@{STEP}"), ("grid_b", "whole@0"), ("grid_gap", "−")):
-        expect(made.locator(f".st-key-{key} .label").first).to_contain_text(said, timeout=PATIENCE)
+        expect(made.locator(f".st-key-{key} .scale").first).to_contain_text(said, timeout=PATIENCE)
     pattern = made.locator(".st-key-attention canvas.pattern")
     pattern.scroll_into_view_if_needed()
     pattern.focus()

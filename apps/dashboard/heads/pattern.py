@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import streamlit as st
 from torch import Tensor
 
 from analyses.head_text import pattern_table
 from analyses.views import View, attention_payload, visible
+from analyses.views.attention import EXACT_SIDE
+from analyses.views.payload import Payload
 from apps.dashboard import components, panels, passes, snippets
 from apps.dashboard.data import Run
 from apps.dashboard.heads import bases
@@ -33,12 +36,12 @@ def draw(run: Run, chosen: Selection, head: Head, other: Compared | None) -> Non
     values = passes.attention(run, chosen, basis)
     theirs, names = _other(chosen, basis, other, values, live.tokens)
     lock = chosen.cell if chosen.cell is not None and max(chosen.cell) < len(live.tokens) else None
-    both = [values] if theirs is None else [values, theirs]
-    compared = {} if theirs is None else {"other": theirs, "names": names}
-    payload = attention_payload(
-        values, live.tokens, head=head, lock=lock, scale=bases.scale_of(both, basis), label=bases.UNITS[basis],
-        **compared,
-    )  # fmt: skip
+    if len(live.tokens) <= EXACT_SIDE:  # the whole text is sent, whatever is locked
+        texts = (passes.checkpoint_of(run, chosen.step), chosen.text.value, chosen.prompt)
+        there = "" if theirs is None or other is None else passes.checkpoint_of(other.run, other.step)
+        payload = _payload(values, theirs, live.tokens, texts, there, basis, head, names)
+    else:
+        payload = _drawn(values, theirs, live.tokens, basis, head, names, lock)
     asked = f"{chosen.text.value!r}, {chosen.prompt!r}"
     panel = Panel(
         key="attention",
@@ -56,9 +59,29 @@ def draw(run: Run, chosen: Selection, head: Head, other: Compared | None) -> Non
             imports=["from analyses.head_text import pattern_table", "from interp.live import attention_in, look"],
         ),
     )  # fmt: skip
-    panels.show(View.ATTENTION, payload, panel)
+    panels.show(View.ATTENTION, payload, panel, live={"lock": lock})
     components.caption(_locked(values, live.tokens, head, lock, basis))
     components.caption(live.source, f"{run.name}@{chosen.step}", bases.EXPLAINED[basis])
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _payload(
+    _values: Tensor, _theirs: Tensor | None, _tokens: Sequence[str], texts: tuple[str, str, str], there: str,
+    basis: Basis, head: Head, names: tuple[str, str],
+) -> Payload:  # fmt: skip
+    """The view of one head, remembered by checkpoint and text; what is locked is sent apart."""
+    del texts, there
+    return _drawn(_values, _theirs, _tokens, basis, head, names, None)
+
+
+def _drawn(
+    values: Tensor, theirs: Tensor | None, tokens: Sequence[str], basis: Basis, head: Head, names: tuple[str, str],
+    lock: tuple[int, int] | None,
+) -> Payload:  # fmt: skip
+    both = [values] if theirs is None else [values, theirs]
+    compared = {} if theirs is None else {"other": theirs, "names": names}
+    scale, label = bases.scale_of(both, basis), bases.UNITS[basis]
+    return attention_payload(values, tokens, head=head, lock=lock, scale=scale, label=label, **compared)
 
 
 def _locked(values: Tensor, tokens: Sequence[str], head: Head, lock: tuple[int, int] | None, basis: Basis) -> str:

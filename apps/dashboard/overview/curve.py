@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import streamlit as st
 
 from analyses import training_curve
 from analyses.results import from_here
+from analyses.training_curve import Row
 from apps.dashboard import components, data, panels
 from apps.dashboard.data import Run
 from apps.dashboard.findings import pins
@@ -35,7 +40,8 @@ def draw(run: Run, step: int | None, other: Compared | None) -> None:
         about=panels.about_live(run, step, n=len(rows), unit="logged steps", seed=seed),
         python=_python(paths),
     )
-    figure = training_curve.figure(rows, d_vocab=run.model.d_vocab, name=run.name, other=theirs)
+    stamps = tuple((str(path), data.stamp(path / "metrics.jsonl")) for path in paths.values())
+    figure = _figure(rows, theirs, stamps, run.model.d_vocab, run.name)
     said = training_curve.findings(rows, d_vocab=run.model.d_vocab, name=run.name, seed=seed)
     pins.offer(title=panel.title, sentences=[each.sentence for each in said], panel=panel, figure=figure)
     panels.chart(panel, figure, alt=f"{panel.title} over training tokens", width="stretch")
@@ -49,6 +55,16 @@ def draw(run: Run, step: int | None, other: Compared | None) -> None:
         f"{len(rows):,} logged steps", None if seed is None else f"seed {seed}", "one run: no interval over seeds",
         "metrics.jsonl",
     )  # fmt: skip
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _figure(
+    _rows: Sequence[Row], _theirs: tuple[str, Sequence[Row]] | None, stamps: tuple[tuple[str, int], ...], d_vocab: int,
+    name: str,
+) -> dict[str, Any]:  # fmt: skip
+    """The figure as Vega-Lite, built once: Altair takes longer to check it than a click should."""
+    del stamps
+    return training_curve.figure(_rows, d_vocab=d_vocab, name=name, other=_theirs).to_dict()
 
 
 def _python(paths: dict[str, Path]) -> str:
