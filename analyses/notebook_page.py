@@ -67,7 +67,9 @@ def drawn_figure(spec: dict[str, Any]) -> str | None:
 def _counted(n: int) -> str:
     if n == 0:
         return "Nothing was pinned."
-    return f"{n} thing{'s' if n > 1 else ''} seen and pinned, in the author's order, as they were when they were seen."
+    if n == 1:
+        return "One thing that was seen and pinned, as it was then."
+    return f"{n} things that were seen and pinned, in the author's order, as they were then."
 
 
 def _section(pin: Pin, number: int, base: str) -> str:
