@@ -20,7 +20,7 @@ FULL = {
     "run": "whole", "step": "0", "b": "whole@24", "head": "L1H2", "memory": "L0M3", "cell": "9.4", "token": "7",
     "ablate": "L0H1,L1H3:mean", "text": "repeats", "prompt": "a <b> & c",
 }  # fmt: skip
-SLOWER = 6
+SLOWER = 5
 """How many times slower than this machine the browser is made, to see what happens before a page is there."""
 
 
@@ -57,7 +57,7 @@ def test_an_address_restores_every_part_in_a_fresh_profile(tab, server: Server) 
     other, others = tab()
     other.goto(made.url)
     other.wait_for_selector(IDLE)
-    expect(other.locator(".st-key-bar .chips .name")).to_have_count(6)
+    expect(other.locator(".st-key-bar .chips .name")).to_have_count(6, timeout=PATIENCE)
     assert chips(other) == chips(made)
     for name in ("head", "memory", "cell", "token", "ablate"):
         expect(other.locator(f".st-key-{name} input")).to_have_value((FULL | {"token": "5"})[name])
@@ -158,6 +158,7 @@ def test_l_copies_the_link_and_says_so(tab, server: Server) -> None:
 def test_the_help_lists_the_keys_of_the_page_and_closes(tab, server: Server) -> None:
     made, watch = tab()
     go(made, server, "heads?run=whole")
+    made.wait_for_timeout(1500)  # the page's own tables and views have said what they say when they are drawn
     sent = len(watch.frames)
     made.keyboard.press("?")
     dialog = made.get_by_role("dialog", name="Keys")
@@ -180,6 +181,7 @@ def test_keys_do_nothing_while_one_types(tab, server: Server) -> None:
     go(made, server, "heads?run=whole&step=24&head=L1H2")
     prompt = made.locator(".st-key-prompt textarea")
     prompt.fill("")
+    made.wait_for_timeout(1500)
     sent = len(watch.frames)
     prompt.press_sequentially("lpe?[]jkxvs")
     expect(prompt).to_have_value("lpe?[]jkxvs")

@@ -146,6 +146,12 @@ function watch(view) {
   return () => listeners.forEach(([name, listener]) => document.removeEventListener(name, listener, true))
 }
 
+// Chips that do not fit are scrolled to; that there are more is seen.
+function fade(view) {
+  const list = view.root.querySelector(".chips")
+  list.classList.toggle("cut", list.scrollWidth - list.scrollLeft > list.clientWidth + 2)
+}
+
 function draw(view) {
   const { chips, hint } = view.data
   const focused = view.root.getRootNode().activeElement?.closest("li")?.dataset.part
@@ -155,6 +161,7 @@ function draw(view) {
     return item
   })
   view.root.querySelector(".chips").replaceChildren(...(items.length ? items : [make("li", "hint", hint)]))
+  fade(view)
   if (focused) items.find((item) => item.dataset.part === focused)?.querySelector("button").focus()
   document.querySelectorAll(`${ENTRY} a`).forEach((link) => {
     const here = entryOf(view, link)?.path === location.pathname
@@ -165,6 +172,9 @@ function draw(view) {
 
 function start(root) {
   const view = { root, removed: new Set() }
+  root.querySelector(".chips").onscroll = () => fade(view)
+  view.resized = new ResizeObserver(() => fade(view))
+  view.resized.observe(root)
   root.querySelector(".copy").onclick = () => copy(view)
   root.querySelector(".edit").onclick = () => edit(view, !document.documentElement.hasAttribute("data-cutaway-edit"))
   root.querySelector(".pin").onclick = () => ask("pin")
@@ -188,6 +198,7 @@ export default function selectionBar({ data, parentElement, setTriggerValue }) {
   }
   return () => {
     view.stop()
+    view.resized.disconnect()
     clearTimeout(view.timer)
     BARS.delete(parentElement)
   }

@@ -3,7 +3,7 @@
 
 const KEYS = new WeakMap()
 const TEXTUAL = /^(text|search|number|email|url|password|tel|date|time|datetime-local|month|week)$/
-const OVERLAYS = "dialog, [role='dialog'], [role='menu'], [role='listbox']"
+const OVERLAYS = "[role='dialog'], [role='menu'], [role='listbox']"
 const KEPT = ["c", "r"] // Streamlit's own
 const PATIENCE = 8000 // milliseconds until a batch that nobody answered is sent again with the next press
 const MOST_WAITING = 2 // presses of a key that is held down
@@ -22,7 +22,8 @@ export function isTyping(node) {
 }
 
 // Of the page's own: the tokens of a view, in its shadow root, are a listbox too, and nothing lies over the page there.
-const isOverlay = (node) => node.matches?.(OVERLAYS) && node.getRootNode() === document
+const isOverlay = (node) =>
+  node.nodeName === "DIALOG" || (node.matches?.(OVERLAYS) && node.getRootNode() === document)
 
 export const unconfirmed = (presses, done) => presses.filter((press) => press.id > done)
 
