@@ -113,7 +113,7 @@ class Client:
             message = ForwardMsg.FromString(data)
             kind = message.WhichOneof("type")
             started = started or kind == "new_session"
-            self._read(message, str(kind))
+            self.read(message)
             if kind == "script_finished" and started:
                 status = ForwardMsg.ScriptFinishedStatus.Name(message.script_finished)
                 if status == "FINISHED_EARLY_FOR_RERUN":
@@ -122,7 +122,9 @@ class Client:
                     self.errors.append(f"{self.page}: {status}")
                 return
 
-    def _read(self, message: ForwardMsg, kind: str) -> None:
+    def read(self, message: ForwardMsg) -> None:
+        """Take from one message of the server the pages there are, the widgets that are drawn, and what went wrong."""
+        kind = message.WhichOneof("type")
         if kind == "navigation":
             self._pages = {page.url_pathname: page.page_script_hash for page in message.navigation.app_pages}
         if kind != "delta":

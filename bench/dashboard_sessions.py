@@ -72,7 +72,7 @@ def measured(server: Server, load: Load) -> dict[str, Any]:
         "n_errors": len(told.errors),
         "log": server.log()[-2000:],
         "processor_share": (server.processor - processor) / taken,
-        "memory": _flatness(memory, load.seconds),
+        "memory": flatness(memory, load.seconds),
         "hooks": server.hooks(),
         "same_attention_after": before == after,
     }
@@ -144,7 +144,7 @@ def _summary(times: Sequence[float]) -> dict[str, float]:
     }
 
 
-def _flatness(memory: Sequence[tuple[float, float]], seconds: float) -> dict[str, float]:
+def flatness(memory: Sequence[tuple[float, float]], seconds: float) -> dict[str, float]:
     """MiB at the start, and over the tail: the mean of its first and of its second half, and what it grew between."""
     tail = [(at, size) for at, size in memory if seconds * (1 - TAIL) <= at <= seconds]
     middle = len(tail) // 2
