@@ -165,8 +165,9 @@ def _by_position(saved: SavedResult, step: int | None) -> None:
     box = st.expander("Loss at every position of a row of text", key="by_position", on_change="rerun")
     if not box.open:
         return
-    result = saved.result
-    shown = sorted({result.steps[0], result.steps[-1], *([step] if step in result.steps else [])})
+    result: Result = saved.result
+    wanted = {result.steps[0], step, result.steps[-1]}
+    shown = tuple(each for each in result.steps if each in wanted)
     panel = Panel(
         key="positions",
         title="Loss on text by position",
