@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def test_a_figure_is_had_as_picture_and_as_numbers(tab, server: Server, tmp_path
     }
     assert png.read_bytes().startswith(b"\x89PNG")
     assert svg.read_text("utf-8").startswith("<svg")
-    rows = list(csv.DictReader(table.open(encoding="utf-8", newline="")))
+    rows = list(csv.DictReader(io.StringIO(table.read_bytes().decode("utf-8"), newline="")))
     content = json.loads(told.read_text("utf-8"))
     assert len(rows) == len(content["rows"]) == 20
     assert [float(row["score"]) for row in rows] == [row["score"] for row in content["rows"]]
