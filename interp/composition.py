@@ -34,6 +34,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -125,7 +126,7 @@ class Composition:
         object.__setattr__(self, "null", as_enum(Null, self.null, "null"))
         object.__setattr__(self, "over", as_enum(Over, self.over, "over"))
 
-    @property
+    @cached_property
     def z(self) -> Pairs:
         """(score - null mean) / null sd.
 
@@ -139,7 +140,7 @@ class Composition:
             )
         return (self.scores - self.null_mean) / self.null_sd
 
-    @property
+    @cached_property
     def p(self) -> Pairs:
         """By chance at least this score, pair by pair: one-sided by a normal null, or the rank among its writers."""
         if self.null is Null.PERMUTED:
@@ -171,7 +172,7 @@ class Composition:
             of_kind = _only(of_kind, self._head(writer, "writer"), axes=(0, 1))
         largest = of_kind.flatten().topk(min(n, int((of_kind > -math.inf).sum()))).indices
         places = zip(*torch.unravel_index(largest, of_kind.shape), strict=True)
-        p, n_pairs = self.p[axis], int(self.scores[axis].isfinite().sum())
+        p, n_pairs = self.p[axis], int(self._n_pairs[axis])
         return tuple(self._pair((axis, *map(int, place)), float(p[place]), n_pairs) for place in places)
 
     def _pair(self, place: tuple[int, ...], p: float, n_pairs: int) -> Pair:
@@ -193,9 +194,18 @@ class Composition:
             raise UnknownNameError(f"{kind}-composition was not computed here; there is {', '.join(self.kinds)}.")
         return self.kinds.index(kind)
 
+    @cached_property
+    def _n_pairs(self) -> Tensor:
+        return self.scores.isfinite().flatten(1).sum(1)
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[int, int]]:
+        _, n_layers, n_heads = self.scores.shape[:3]
+        return {head(*each).label: each for each in every_head(n_layers, n_heads)}
+
     def _head(self, label: str, role: str) -> tuple[int, int]:
         _, n_layers, n_heads = self.scores.shape[:3]
-        heads = {head(*each).label: each for each in every_head(n_layers, n_heads)}
+        heads = self._places
         if label not in heads:
             raise UnknownNameError(
                 f'no head "{label}" here; name one of {n_layers} layers x {n_heads} heads, such as L{n_layers - 1}H0.'
@@ -266,9 +276,9 @@ def composition(
 
 def _only(z: OfKind, place: tuple[int, int], *, axes: tuple[int, int]) -> OfKind:
     """`z` of the pairs with one head, minus infinity elsewhere."""
-    keep = torch.ones_like(z, dtype=torch.bool)
+    kept = torch.full_like(z, -math.inf)
+    here: list[int | slice] = [slice(None)] * z.ndim
     for axis, index in zip(axes, place, strict=True):
-        here = torch.zeros(z.shape[axis], dtype=torch.bool)
-        here[index] = True
-        keep = keep & here.view([-1 if each == axis else 1 for each in range(4)])
-    return z.masked_fill(~keep, -math.inf)
+        here[axis] = index
+    kept[tuple(here)] = z[tuple(here)]
+    return kept
