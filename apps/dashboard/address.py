@@ -7,6 +7,7 @@ not what the input wrote there: on opening it, and on going back.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,10 @@ from model.errors import CutawayError, UnknownNameError
 
 _WRITTEN = "_written"
 _NOTICE = "_notice"
+_BEFORE = "_before"
+
+SOON = 3.0
+"""Seconds in which an address that says what stood there before is one still on its way, not one gone back to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +47,9 @@ def restore(parts: Sequence[Part]) -> list[str]:
         said = st.query_params.get(part.name, "")
         if said == st.session_state.get(_WRITTEN + part.name, "") and part.key in st.session_state:
             continue  # an input of a page is gone once another page was drawn
+        before, when = st.session_state.get(_BEFORE + part.name, ("", 0.0))
+        if said == before and part.key in st.session_state and time.monotonic() - when < SOON:
+            continue  # the browser sent this before it heard what was written
         st.session_state[_NOTICE + part.name] = ""
         try:
             st.session_state[part.key] = part.read(said) if said else part.otherwise
@@ -60,6 +68,7 @@ def write(parts: Sequence[Part]) -> None:
         now = "" if value is None or value == part.otherwise else str(value)
         if now != st.session_state.get(_WRITTEN + part.name, ""):
             st.session_state[_NOTICE + part.name] = ""  # something else is asked by now
+            st.session_state[_BEFORE + part.name] = st.session_state.get(_WRITTEN + part.name, ""), time.monotonic()
         st.session_state[_WRITTEN + part.name] = now
         if now and now != st.query_params.get(part.name):
             st.query_params[part.name] = now

@@ -12,6 +12,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from analyses.views import visible
+from apps.dashboard import address
 from apps.dashboard.lens import attribution, parts
 from apps.dashboard.lens.asked import LAYER
 from interp.live_lens import attribution_on, lens_on
@@ -28,8 +29,8 @@ PROMPT = "def f(x):\n    return x"
 PLACES = ["embed", "L0.mid", "L0", "L1.mid", "L1"]
 
 
-def lens(root: Path, monkeypatch: pytest.MonkeyPatch, **address: str) -> AppTest:
-    return opened(root, "lens", monkeypatch, **({"run": "whole", "prompt": PROMPT} | address))
+def lens(root: Path, monkeypatch: pytest.MonkeyPatch, **asked: str) -> AppTest:
+    return opened(root, "lens", monkeypatch, **({"run": "whole", "prompt": PROMPT} | asked))
 
 
 def table(at: AppTest) -> dict[str, Any]:
@@ -88,6 +89,20 @@ def test_what_is_picked_moves_the_page_and_its_address(whole_runs: Path, monkeyp
     assert "place" not in at.query_params
     assert table(at)["chosen"] == "L1"
     assert not at.exception
+
+
+def test_a_quick_second_pick_with_the_old_address_undoes_nothing(
+    whole_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The browser sends what it knows: an address from before the first pick was answered."""
+    at = lens(whole_runs, monkeypatch)
+    at = pick(at, "lens_table", {"cells": "rank"})
+    del at.query_params["mode"]
+    at = pick(at, "lens_table", {"token": "4", "place": "L0"})
+    assert (table(at)["cells"], table(at)["chosen"], at.query_params["mode"]) == ("rank", "L0", "rank")
+    monkeypatch.setattr(address, "SOON", 0.0)
+    del at.query_params["mode"]
+    assert table(at.run())["cells"] == "probability", "later it is one that was gone back to"
 
 
 def test_keys_go_from_token_to_token_and_through_the_colours(whole_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

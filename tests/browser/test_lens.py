@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from analyses.views import lens_table_payload, page
 from tests.analyses.test_lens_views import HOSTILE, seen
-from tests.browser.browsing import IDLE, Server, address, go, unexpected
+from tests.browser.browsing import IDLE, PATIENCE, Server, address, go, unexpected
 
 pytestmark = pytest.mark.browser
 
@@ -46,7 +46,8 @@ def test_pointing_and_arrows_send_nothing_and_a_click_locks_what_python_says(tab
     cell(made, 1, 6).click()
     expect(made.get_by_role("heading", name=re.compile("^Position 6 "))).to_be_visible()
     expect(made.locator("strong").filter(has_text="Likeliest at L0.mid")).to_be_visible()
-    assert (address(made)["token"], address(made)["place"]) == ("6", "L0.mid")
+    expect(made).to_have_url(re.compile(r"token=6\b"), timeout=PATIENCE)
+    expect(made).to_have_url(re.compile(r"place=L0\.mid\b"), timeout=PATIENCE)
     assert unexpected(watch) == []
 
 
@@ -59,8 +60,8 @@ def test_the_address_restores_the_view(tab, server: Server) -> None:
     expect(made.get_by_role("heading", name=re.compile("^Position 5 "))).to_be_visible()
     expect(made.locator(".st-key-lens_target")).to_be_visible()
     said = made.locator(f"{TABLE} .live").inner_text()
-    made.wait_for_timeout(800)
-    assert address(made)["mode"] == "divergence"
+    expect(made).to_have_url(re.compile(r"mode=divergence"), timeout=PATIENCE)
+    expect(made).to_have_url(re.compile(r"place=L0\b"), timeout=PATIENCE)
 
     other, watch = tab()
     other.goto(made.url)
@@ -107,7 +108,7 @@ def test_a_bar_selects_its_head(tab, server: Server) -> None:
     assert name is not None
     bar.click(force=True)
     expect(made.get_by_role("link", name=f"{name[0]} in Heads")).to_be_visible()
-    assert address(made)["head"] == name[0]
+    expect(made).to_have_url(re.compile(f"head={name[0]}"), timeout=PATIENCE)
     assert unexpected(watch) == []
 
 

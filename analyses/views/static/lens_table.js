@@ -2,6 +2,7 @@
 // that the stream would say there. Pointing reads a cell out and never leaves the browser; click or Enter locks it.
 
 const LENSES = new WeakMap()
+const SOON = 1500 // ms
 const KINDS = { probability: "probability", divergence: "KL to final", rank: "rank of target" }
 
 function makeLens(parent) {
@@ -84,11 +85,19 @@ function bringIntoSight(view, at) {
 
 const shownTable = (view) => view.tables[view.shows === 1 ? 1 : 0]
 
+// Of several picks in a short time a host may see the last one only, so that one says what the others said.
+function send(view, field, value, picked) {
+  const now = performance.now()
+  view.picked = now - (view.pickedAt ?? -SOON) < SOON ? { ...view.picked, ...picked } : picked
+  view.pickedAt = now
+  view.send(field, value, view.picked)
+}
+
 function lock(view, at) {
   mark(view, at)
   const place = at ? shownTable(view).places[at.place] : ""
   const token = at ? view.data.start + at.position : null
-  view.send("lock", [token, at ? place : null], { token: token === null ? "" : String(token), place })
+  send(view, "lock", [token, at ? place : null], { token: token === null ? "" : String(token), place })
 }
 
 function mark(view, at) {
@@ -197,7 +206,7 @@ function drawBar(view) {
   if (shows !== 2) {
     parts.push(choice(view, KINDS, view.cells, (value) => {
       setCells(view, value)
-      view.send("cells", value, { cells: value })
+      send(view, "cells", value, { cells: value })
     }, "what colours show"))
   }
   parts.push(pngButton(root, () => "lens", data))
