@@ -46,13 +46,13 @@ def claim_of(stated: Statement, file: Path) -> Claim:
     return Claim(stated=stated, file=file, file_sha256=sha256_of(claim_text(stated).encode("utf-8")))
 
 
-def save_claim(stated: Statement, folder: Path, *, replace: bool = False) -> Claim:
+def save_claim(stated: Statement, folder: str | Path, *, replace: bool = False) -> Claim:
     """Write the claim to `folder/NAME.toml`, whole or not at all, and return it as read from there.
 
     Raises:
         InputError: another claim stands there already, and `replace` does not say that it may go.
     """
-    made = claim_of(stated, folder / f"{stated.name}.toml")
+    made = claim_of(stated, Path(folder) / f"{stated.name}.toml")
     content = claim_text(stated).encode("utf-8")
     if replace:
         write_atomically(made.file, content)
