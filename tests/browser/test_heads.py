@@ -105,12 +105,12 @@ def test_tabs_score_order_and_units_come_back_with_the_address(tab, server: Serv
     expect(made.locator(".st-key-panel-ranking")).to_be_visible(timeout=PATIENCE)
     made.locator(".st-key-basis button").filter(has_text="value-weighted").click()
     expect(made.locator(".st-key-corpus_rows .scale")).to_contain_text("stream units", timeout=PATIENCE)
-    made.wait_for_selector(IDLE)
+    made.wait_for_url(re.compile("basis=value-weighted"))
     kept = address(made)
     assert kept["tab"] == "Examples"
     assert kept["kind"] == "previous"
     assert kept["order"] == "By this score"
-    assert kept["basis"] == "weighted"
+    assert kept["basis"] == "value-weighted"
 
     other, _ = tab()
     other.goto(made.url)
