@@ -113,7 +113,7 @@ def figure(rows: Sequence[Row], *, d_vocab: int, name: str, other: tuple[str, Se
         alt.Chart(long)
         .mark_line(interpolate="monotone")
         .encode(
-            x=alt.X("tokens:Q", title="tokens seen", axis=alt.Axis(format="~s")),
+            x=alt.X("tokens:Q", title="tokens seen", axis=alt.Axis(format="~s", tickCount=6)),
             y=alt.Y("loss:Q", title="loss (nats per token)", scale=alt.Scale(zero=True)),
             color=alt.Color("what:N", title="loss on", scale=categorical(kinds),
                             legend=alt.Legend(orient="top", columns=2)),
