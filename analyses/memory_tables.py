@@ -17,6 +17,7 @@ from analyses.views.memory import activity_rows
 from interp.coefficient_bins import histogram_edges
 from interp.pattern_kinds import TriggerPattern
 from interp.trigger_deletions import Deletion
+from model.settings import as_enum
 
 Memory = tuple[int, int]
 """(layer, memory)."""
@@ -39,8 +40,9 @@ KINDS = {
 """What each kind of memory does, in words."""
 
 
-def kind_name(kind: TriggerPattern) -> str:
+def kind_name(kind: TriggerPattern | str) -> str:
     """A kind as commands take it, with what it means: `suffix: fires after one phrase`."""
+    kind = as_enum(TriggerPattern, kind, "kind")
     return f"{kind.value}: {KINDS[kind]}"
 
 

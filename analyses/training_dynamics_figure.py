@@ -12,6 +12,7 @@ from analyses.training_dynamics_formation import change, formed
 from analyses.training_dynamics_lines import Time, heads_figure, losses_figure, score_figure
 from analyses.training_dynamics_result import Result
 from interp.places import Head
+from model.settings import as_enum
 
 MOST = 6
 """Heads of a kind that are coloured and named, at most."""
@@ -48,8 +49,9 @@ _HEADS = {
 }
 
 
-def highlighted(result: Result, kind: Kind, most: int = MOST) -> list[Head]:
+def highlighted(result: Result, kind: Kind | str, most: int = MOST) -> list[Head]:
     """The heads to name: those that are found at the last checkpoint, else the one that came highest there."""
+    kind = as_enum(Kind, kind, "kind")
     found = formed(result, kind)
     if found or kind.value not in result.repeats.scores:
         return found[:most]

@@ -19,6 +19,7 @@ from analyses.training_dynamics_result import CROSSED, Result, attention_at
 from interp.crossings import Crossing, Crossings, Order, half_rises, order
 from interp.places import Head
 from interp.stats import Interval, bootstrap_mean, resampled_means
+from model.settings import as_enum
 
 LEAST_COPYING = 0.5
 """Nats by which the second copy must come to cost less than the first for copying to count as formed."""
@@ -48,26 +49,29 @@ class Rise:
     text_chance: float | None = None
 
 
-def formed(result: Result, kind: Kind, index: int = -1) -> list[Head]:
+def formed(result: Result, kind: Kind | str, index: int = -1) -> list[Head]:
     """The heads that are found for a kind at a checkpoint, by the rule of attention-patterns; the strongest first."""
+    kind = as_enum(Kind, kind, "kind")
     at = attention_at(result, range(len(result.steps))[index])
     return ranked(at, kind, found(at, kind)) if kind in at.headline else []
 
 
-def open_for(result: Result, kind: Kind) -> bool:
+def open_for(result: Result, kind: Kind | str) -> bool:
     """Whether at the last checkpoint a head could be found for a kind, were its scores at the ends of intervals."""
+    kind = as_enum(Kind, kind, "kind")
     at = attention_at(result, len(result.steps) - 1)
     return kind in at.headline and bool(possible(at, kind).any())
 
 
-def found_over_training(result: Result, kind: Kind) -> Bool[Tensor, "step layer head"]:
+def found_over_training(result: Result, kind: Kind | str) -> Bool[Tensor, "step layer head"]:
     """Which heads count as found at each checkpoint."""
+    kind = as_enum(Kind, kind, "kind")
     return torch.stack([found(attention_at(result, index), kind) for index in range(len(result.steps))])
 
 
-def head_crossings(result: Result, kind: Kind, heads: list[Head]) -> Crossings | None:
+def head_crossings(result: Result, kind: Kind | str, heads: list[Head]) -> Crossings | None:
     """When the scores of some heads were half way up, in the order of `heads`; None where there is nothing to read."""
-    score = result.repeats.scores.get(kind.value)
+    score = result.repeats.scores.get(as_enum(Kind, kind, "kind").value)
     if score is None or score.values is None or len(result.steps) < 2 or not heads:
         return None
     layers, indices = (list(each) for each in zip(*heads, strict=True))
@@ -90,8 +94,9 @@ def rises(result: Result) -> list[Rise]:
     return listed
 
 
-def head_rises(result: Result, kind: Kind, heads: list[Head]) -> list[Rise]:
+def head_rises(result: Result, kind: Kind | str, heads: list[Head]) -> list[Rise]:
     """When some heads rose, earliest first."""
+    kind = as_enum(Kind, kind, "kind")
     crossings = head_crossings(result, kind, heads)
     each = [_head_rise(result, kind, head, crossings, at) for at, head in enumerate(heads)]
     return sorted(each, key=lambda rise: float("inf") if rise.crossing is None else rise.crossing.at.mean)
@@ -188,9 +193,9 @@ class Largest:
     score: Interval
 
 
-def largest_of_others(result: Result, kind: Kind, left_out: list[Head]) -> Largest | None:
+def largest_of_others(result: Result, kind: Kind | str, left_out: list[Head]) -> Largest | None:
     """The largest score of a kind that any head but `left_out` had at any checkpoint; None where there is no other."""
-    score = result.repeats.scores[kind.value]
+    score = result.repeats.scores[as_enum(Kind, kind, "kind").value]
     mean = score.mean.clone()
     for layer, index in left_out:
         mean[:, layer, index] = -torch.inf

@@ -12,13 +12,15 @@ from analyses.training_dynamics_result import Result
 from analyses.training_dynamics_wording import bracket, facts, labels_of, when
 from interp.places import head as named
 from interp.wording import number, with_interval
+from model.settings import as_enum
 
 _SPOKEN = 4
 """Heads of a kind whose steps are said one by one, at most; the table has all."""
 
 
-def heads_of_kind(result: Result, kind: Kind) -> Finding:
+def heads_of_kind(result: Result, kind: Kind | str) -> Finding:
     """The heads of a kind that stand at the last checkpoint, and when each was half way up; or that there is none."""
+    kind = as_enum(Kind, kind, "kind")
     words, heads = WORDS[kind], formed(result, kind)
     others = largest_of_others(result, kind, heads)
     if not heads:

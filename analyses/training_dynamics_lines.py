@@ -29,6 +29,7 @@ from analyses.training_dynamics_result import Result, scores_over_training
 from analyses.training_dynamics_tables import loss_rows, position_rows, score_rows
 from interp.places import Head
 from interp.places import head as named
+from model.settings import as_enum
 
 OTHER = "b"
 """What stands before the names of the other run's heads."""
@@ -82,7 +83,7 @@ def heads_figure(
     height: int = 220,
 ) -> alt.LayerChart:
     """One score of every head: `top` in colour and named, the rest grey; of another run `other_top`, dashed."""
-    kind, score = Kind(kind), scores_over_training(result, kind, reading)
+    kind, score = as_enum(Kind, kind, "kind"), scores_over_training(result, kind, reading)
     every = score_rows(result, kind, reading).to_dict("records")
     labels = [named(*each).label for each in top]
     drawn = _named_rows(every, labels, result.run)

@@ -92,6 +92,9 @@ class Shown:
     payload: Payload
     title: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "view", as_enum(View, self.view, "view"))
+
     def _repr_html_(self) -> str:
         heading = f"<h1>{escape(self.title)}</h1>" if self.title else ""
         inner = PAGE.substitute(

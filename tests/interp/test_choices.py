@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from enum import StrEnum
@@ -29,6 +30,9 @@ from analyses import head_ablation_result as ablation_result
 from analyses import head_circuits_result as circuits_result
 from analyses import memory_promotion_result as promotion_result
 from analyses import self_repair_result as repair_result
+from analyses import training_dynamics as dynamics
+from analyses import training_dynamics_formation as formation
+from analyses import training_dynamics_result as dynamics_result
 from analyses.attention_evidence import Bearing, Evidence, Source
 from analyses.attention_harms import COPY, TEXT, HarmOn, HeadHarms
 from analyses.attention_readings import Kind, Reading, read
@@ -45,9 +49,17 @@ from analyses.ffn_composition_result import Config as CompositionConfig
 from analyses.ffn_config import Config as FFNConfig
 from analyses.ffn_config import Split
 from analyses.head_importance_result import Ratio
+from analyses.memory_examples import Choice, example_rows, examples
 from analyses.memory_promotion_controls import control_of
 from analyses.memory_search import MemoryState, Query
-from analyses.views.embed import embed, page, shown
+from analyses.memory_tables import kind_name
+from analyses.training_dynamics_axis import Along, Time
+from analyses.training_dynamics_figure import highlighted
+from analyses.training_dynamics_head_findings import heads_of_kind
+from analyses.training_dynamics_lines import heads_figure
+from analyses.training_dynamics_result import frames, scores_over_training
+from analyses.training_dynamics_tables import head_rows, score_rows
+from analyses.views.embed import Shown, embed, page, shown
 from analyses.views.lens_table import Cells, lens_table_payload
 from analyses.views.sources import View, sources
 from interp.ablation import Ablation, Frozen, ablated, ablation_of, hooks_for, mean_activations
@@ -400,6 +412,29 @@ def one_estimated(direction: Any) -> circuits_result.Estimated:
     return circuits_result.Measured.estimated(both, "z", Method.LINEAR, direction)  # type: ignore[arg-type]
 
 
+@cache
+def trained(lab: Lab) -> dynamics_result.Result:
+    """Two checkpoints of the planted run, every score of every head at each."""
+    few: dict[str, Any] = {"n_sequences": 4, "n_text": 4, "n_judged": 4, "n_resamples": 100}
+    return dynamics.run(lab, dynamics.Config(threshold=0, margin=0, times_chance=0, **few))
+
+
+def fired() -> Any:
+    """What there is of a result to show prefixes from: of each choice another coefficient."""
+    one = torch.ones(2, 2, 1, dtype=torch.int64)
+    context, none = torch.zeros(2, 2, 1, 3, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
+
+    def fires(coefficient: float) -> Any:
+        return SimpleNamespace(context=context, length=3 * one, next_token=one, coefficient=coefficient * one)
+
+    sampled = SimpleNamespace(
+        context=torch.zeros(1, 3, dtype=torch.int64), length=none + 3, next_token=none, decile=0 * one,
+        decile_coefficient=0.5 * one, decile_rank=0.5 * one, random_coefficient=0.1 * one, random_rank=0.2 * one,
+    )  # fmt: skip
+    reading = SimpleNamespace(triggers=fires(2.0), negative=fires(-1.0), examples=sampled)
+    return SimpleNamespace(reading=reading, vocabulary=("a", "b"), spelled=lambda ids: ["a" for _ in ids])
+
+
 PLACE = (1, 1)
 EVERY_HEAD = torch.ones(2, 4, dtype=torch.bool)
 GRID: dict[str, Any] = {"cells": []}
@@ -564,6 +599,60 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Stimulus,
         lambda given, _: repr(Sequences(stimulus=given, tokens=TOKENS).stimulus),
     ),
+    "analyses.memory_examples.examples": (Choice, lambda given, _: examples(fired(), PLACE, given)),
+    "analyses.memory_examples.example_rows": (
+        Choice,
+        lambda given, _: example_rows(fired(), PLACE, given).to_csv(),
+    ),
+    "analyses.memory_tables.kind_name": (TriggerPattern, lambda given, _: kind_name(given)),
+    "analyses.training_dynamics_axis.Time.along": (Along, lambda given, _: repr(Time(along=given).along)),
+    "analyses.training_dynamics_figure.highlighted": (Kind, lambda given, lab: highlighted(trained(lab), given)),
+    "analyses.training_dynamics_formation.formed": (Kind, lambda given, lab: formation.formed(trained(lab), given)),
+    "analyses.training_dynamics_formation.found_over_training": (
+        Kind,
+        lambda given, lab: formation.found_over_training(trained(lab), given),
+    ),
+    "analyses.training_dynamics_formation.head_crossings": (
+        Kind,
+        lambda given, lab: repr(formation.head_crossings(trained(lab), given, [PLACE])),
+    ),
+    "analyses.training_dynamics_formation.head_rises": (
+        Kind,
+        lambda given, lab: repr(formation.head_rises(trained(lab), given, [PLACE])),
+    ),
+    "analyses.training_dynamics_formation.largest_of_others": (
+        Kind,
+        lambda given, lab: repr(formation.largest_of_others(trained(lab), given, [PLACE])),
+    ),
+    "analyses.training_dynamics_formation.open_for": (Kind, lambda given, lab: formation.open_for(trained(lab), given)),
+    "analyses.training_dynamics_head_findings.heads_of_kind": (
+        Kind,
+        lambda given, lab: heads_of_kind(trained(lab), given),
+    ),
+    "analyses.training_dynamics_lines.heads_figure": (
+        Kind,
+        lambda given, lab: heads_figure(trained(lab), given, Time()).to_dict(),
+    ),
+    "analyses.training_dynamics_result.ReadingOverTraining.stimulus": (
+        Stimulus,
+        lambda given, lab: repr(replace(trained(lab).repeats, stimulus=given).stimulus),
+    ),
+    "analyses.training_dynamics_result.frames": (
+        Kind,
+        lambda given, lab: [(step, mean.tolist()) for step, mean in frames(trained(lab), given)],
+    ),
+    "analyses.training_dynamics_result.scores_over_training": (
+        Kind,
+        lambda given, lab: scores_over_training(trained(lab), given).mean,
+    ),
+    "analyses.training_dynamics_tables.head_rows": (
+        Kind,
+        lambda given, lab: head_rows(trained(lab), given, Stimulus.REPEATS, PLACE).to_csv(),
+    ),
+    "analyses.training_dynamics_tables.score_rows": (
+        Kind,
+        lambda given, lab: score_rows(trained(lab), given).to_csv(),
+    ),
     "analyses.claims.bounds.Bound.quantity": (
         Quantity,
         lambda given, _: repr(Bound(quantity=given, at_least=True, value=1.0)),
@@ -690,6 +779,7 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.repaired.Component.part": (Part, lambda given, _: repr(Component(label="L0H0", layer=0, part=given))),
     "analyses.views.embed.embed": (View, lambda given, _: embed(given, GRID)),
     "analyses.views.embed.page": (View, lambda given, _: page(given, GRID, "toy")),
+    "analyses.views.embed.Shown.view": (View, lambda given, _: repr(Shown(given, GRID).view)),
     "analyses.views.embed.shown": (View, lambda given, _: shown(given, GRID)),
     "analyses.views.lens_table.lens_table_payload": (
         Cells,
@@ -705,6 +795,10 @@ def members(name: str) -> list[StrEnum]:
     elsewhere = {Kind.MATCH, Kind.LATER, Kind.PREFIX_MATCHING, Kind.POSITIONAL, Kind.COPYING}
     absent = elsewhere if name.startswith(("analyses.attention_result.", "analyses.attention_items.")) else set()
     absent |= set(Kind) - set(WORDS) if name.startswith("analyses.attention_items.") else set()
+    absent |= elsewhere - {Kind.LATER} if name.startswith("analyses.training_dynamics_") else set()
+    absent |= set(Kind) - set(WORDS) if name.endswith(".heads_of_kind") else set()
+    drawn = {Kind.INDUCTION, Kind.ENTROPY}  # a figure takes a while
+    absent |= set(Kind) - drawn if name.endswith(".heads_figure") else set()
     of_z = name == "analyses.head_circuits_result.Config.null"  # which these have not, or from a second model alone
     absent |= {Null.UNTRAINED, Null.PERMUTED} if of_z else set()
     of_text = name == "analyses.self_repair_result.Config.intervention"  # where nothing is corrupted or fitted
@@ -788,7 +882,8 @@ def parameters_of(function: Any) -> list[Any]:
 
 def named_in(annotation: Any, module: ModuleType) -> bool:
     """Whether a choice can be meant by itself, not as the key of a table."""
-    parts = [part.strip() for part in str(annotation).split("|")]
+    among = re.fullmatch(r"Sequence\[(.*)\]", str(annotation))  # several of them
+    parts = [part.strip() for part in (among[1] if among else str(annotation)).split("|")]
     meant = [getattr(module, part, None) for part in parts if part.isidentifier()]
     return any(isinstance(each, type) and issubclass(each, StrEnum) for each in meant)
 
