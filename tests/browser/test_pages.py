@@ -16,7 +16,9 @@ from tests.browser.browsing import IDLE, PATIENCE, SCREENSHOTS, Server, address,
 
 pytestmark = pytest.mark.browser
 
-PAGES = {"overview": "", "heads": "heads", "ablate": "ablate", "memories": "memories", "gradients": "gradients"}
+PAGES = {"overview": ""} | {
+    name: name for name in ("heads", "memories", "lens", "ablate", "findings", "training", "gradients")
+}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -276,13 +278,18 @@ def test_hostile_text_stays_text(tab, server: Server) -> None:
 
 @pytest.mark.parametrize("width", [1024, 1920])
 def test_no_page_is_wider_than_its_window(tab, server: Server, width: int) -> None:
-    made, _ = tab()
+    made, watch = tab()
     made.set_viewport_size({"width": width, "height": 900})
-    go(made, server, "heads?run=whole")
-    made.wait_for_timeout(1000)
     SCREENSHOTS.mkdir(exist_ok=True)
-    made.screenshot(path=SCREENSHOTS / f"heads-{width}.png")
-    assert made.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    for name, path in PAGES.items():
+        go(made, server, f"{path}?run=whole")
+        made.wait_for_timeout(1000)
+        made.wait_for_selector(IDLE)
+        made.screenshot(path=SCREENSHOTS / f"{name}-{width}.png")
+        assert made.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
+        assert made.evaluate("(main => main.scrollWidth <= main.clientWidth)(document.querySelector(MAIN))"
+                             .replace("MAIN", "\"[data-testid='stMain']\"")), name  # fmt: skip
+    assert unexpected(watch) == []
 
 
 def test_the_same_view_opens_from_a_file(tab, tmp_path: Path) -> None:
