@@ -213,11 +213,14 @@ def on_shelf(study: str, run: Run, step: int | None, shelf: Shelf) -> SavedResul
         saved.provenance.config_hash: f"{data.settings_of(saved)} ({saved.provenance.created[:16].replace('T', ' ')})"
         for saved in every
     }
-    asked = Part(name=study, key=f"result-{study}", read=choice_of(list(labels), f"{study} result at step {step}"))
+    asked = Part(
+        name=study, key=f"result-{study}", read=choice_of(list(labels), f"{study} result at step {step}"),
+        otherwise=next(iter(labels)),
+    )  # fmt: skip
     for notice in restore([asked]):
         st.warning(literal(notice), icon=":material/link_off:")
     if st.session_state.get(asked.key) not in labels:
-        st.session_state[asked.key] = next(iter(labels))
+        st.session_state[asked.key] = asked.otherwise
     if len(every) == 1:
         return every[0]
     chosen = st.selectbox("Result", list(labels), format_func=labels.__getitem__, key=asked.key)

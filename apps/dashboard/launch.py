@@ -32,9 +32,12 @@ def launch(root: Path | str = "runs", port: int = 8501) -> None:
         raise InputError(f"{root} is a file; name the folder that holds the runs, such as runs")
     _require_free(port)
     import streamlit as st  # takes seconds, so only where it is needed
+    from starlette.middleware import Middleware
+
+    from apps.dashboard.frame.arrival import SentOn
 
     os.environ[ROOT_VARIABLE] = str(folder)
-    st.App(SCRIPT).run(config=settings(port))
+    st.App(SCRIPT, middleware=[Middleware(SentOn)]).run(config=settings(port))
 
 
 def settings(port: int) -> dict[str, Any]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from streamlit import config
 
 from apps.dashboard import launch
 from apps.dashboard.charts import spec_of
+from apps.dashboard.data import Run
+from apps.dashboard.frame.arrival import SentOn
 from model.errors import InputError
 
 
@@ -47,6 +51,53 @@ def test_a_folder_without_runs_is_served_all_the_same(
     monkeypatch.setenv(launch.ROOT_VARIABLE, "")
     launch.launch(tmp_path / folder, _free_port())
     assert served == [str((tmp_path / folder).resolve())]
+
+
+def test_an_address_that_names_no_checkpoint_is_sent_on_to_the_one_that_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written by the page, run and step would be two entries of the history that nobody can go back past."""
+    monkeypatch.setattr("apps.dashboard.data.runs", lambda: (_run("a", tmp_path, (0, 24)), _run("b", tmp_path, ())))
+    asked = [
+        *("/", "/heads?head=L1H3&prompt=a%20b", "/heads?run=a", "/?step=0", "/?run=b", "/?run=b&step=7"),
+        *("/heads?run=nothing", "/heads?run=a&step=24", "/_stcore/health", "/overview.js"),
+    ]
+    sent = {address: asyncio.run(_sent_on_to(address)) for address in asked}
+    assert sent == {
+        "/": "/?run=a&step=24",
+        "/heads?head=L1H3&prompt=a%20b": "/heads?head=L1H3&prompt=a%20b&run=a&step=24",
+        "/heads?run=a": "/heads?run=a&step=24",
+        "/?step=0": "/?step=0&run=a",
+        "/?run=b": None,
+        "/?run=b&step=7": None,
+        "/heads?run=nothing": None,
+        "/heads?run=a&step=24": None,
+        "/_stcore/health": None,
+        "/overview.js": None,
+    }
+
+
+async def _sent_on_to(address: str) -> str | None:
+    """Where a request is redirected to; None where the app answers it."""
+    path, _, query = address.partition("?")
+    answers: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        del scope, receive
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def nothing() -> Any: ...
+
+    async def send(message: Any) -> None:
+        answers.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": query.encode(), "headers": []}
+    await SentOn(app)(scope, nothing, send)
+    return dict(answers[0]["headers"]).get(b"location", b"").decode() or None
+
+
+def _run(name: str, root: Path, steps: tuple[int, ...]) -> Run:
+    return Run(name=name, path=root / name, steps=steps, model=None, settings={})
 
 
 def test_a_file_in_place_of_the_folder_is_refused_in_words(tmp_path: Path) -> None:

@@ -67,6 +67,29 @@ def test_an_address_restores_every_part_in_a_fresh_profile(tab, server: Server) 
     assert unexpected(watch) == unexpected(others) == []
 
 
+@pytest.mark.parametrize("query", ["?run=whole&step=24", ""])
+def test_opening_a_page_is_one_entry_of_the_history(tab, server: Server, query: str) -> None:
+    made, watch = tab()
+    made.goto("about:blank")
+    for title, path in PAGES.items():
+        before = made.evaluate("history.length")
+        go(made, server, f"{path}{query}")
+        expect(made.get_by_role("heading", name=title, exact=True).first).to_be_visible()
+        made.wait_for_timeout(500)
+        assert made.evaluate("history.length") == before + 1, made.url
+        assert address(made) == {"run": "whole" if query else "bare", "step": "24"}
+    made.go_back()  # it does not lead to an address that would be completed again
+    expect(made.get_by_role("heading", name="Training dynamics", exact=True).first).to_be_visible()
+    before = made.evaluate("history.length")
+    for title in PAGES:
+        menu(made, title)
+        expect(made.get_by_role("heading", name=title, exact=True).first).to_be_visible()
+        made.wait_for_selector(IDLE)
+        made.wait_for_timeout(500)
+    assert made.evaluate("history.length") == before - 1 + len(PAGES)  # back was from the last entry
+    assert unexpected(watch) == []
+
+
 def test_back_and_forward_go_through_what_was_selected(tab, server: Server) -> None:
     made, watch = tab()
     go(made, server, "gradients?run=whole&step=24&head=L1H2&ablate=L0H1")

@@ -90,11 +90,12 @@ def maps(logs: Logs, said: tuple[str, ...]) -> None:
 def matrices(logs: Logs) -> None:
     """The gradients of the weights, of one kind of matrix or all."""
     kinds = ["all", *matrix_kinds(logs.maps)]
-    part = Part(name="matrix", key="gradient_matrix", read=choice_of(kinds, "matrix"))
+    usual = "W_out" if "W_out" in kinds else "all"
+    part = Part(name="matrix", key="gradient_matrix", read=choice_of(kinds, "matrix"), otherwise=usual)
     for notice in restore([part]):
         st.warning(components.literal(notice), icon=":material/link_off:")
     if st.session_state.get(part.key) not in kinds:
-        st.session_state[part.key] = "W_out" if "W_out" in kinds else "all"
+        st.session_state[part.key] = usual
     chosen = str(st.segmented_control("Weights", kinds, key=part.key, required=True))
     write([part])
     matrix = "" if chosen == "all" else chosen

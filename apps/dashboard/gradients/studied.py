@@ -106,7 +106,7 @@ def initialization(saved: SavedResult) -> None:
 
 
 def _depth(depths: list[str]) -> int:
-    part = Part(name="depth", key="gradient_depth", read=choice_of(depths, "depth"))
+    part = Part(name="depth", key="gradient_depth", read=choice_of(depths, "depth"), otherwise=depths[-1])
     for notice in restore([part]):
         st.warning(components.literal(notice), icon=":material/link_off:")
     if st.session_state.get(part.key) not in depths:
