@@ -30,7 +30,7 @@ STUDIES = {
     "ffn-composition": ["n_prefixes=200"],
     "memory-promotion": ["n_memories=2", "n_prompts=4", "n_sets=2", "alpha=0.4", "n_new_tokens=4", "strengths=2.0"],
     "gradient-flow": ["initialization=false", "n_sequences=8", "n_groups=4"],
-    "probes": ["tasks=previous-token", "sites=resid_post", "n_train=200", "n_validation=100", "n_test=200"],
+    "probes": ["tasks=previous-token", "sites=resid_post", "n_train=64", "n_validation=32", "n_test=64"],
     "training-dynamics": ["n_sequences=4", "n_text=4", "n_judged=4", "n_resamples=100"],
 }
 """Every study, with settings under which it takes a second."""
