@@ -19,6 +19,7 @@ from analyses.results import RECORD, from_here
 from model.checkpoint import CONFIG, checkpoint_path, checkpoint_steps
 from model.config import GPTConfig
 from model.errors import CutawayError
+from model.files import leading_out
 from model.lab import imported_from
 from model.settings import from_plain
 
@@ -78,15 +79,24 @@ WHOLE = ["layers", "heads", "d_model", "parameters", "seed", "last step"]
 
 
 def run_rows(root: Path | str) -> pd.DataFrame:
-    """One row for each run in a folder of runs, what cannot be opened included."""
+    """One row for each run in a folder of runs, what cannot be opened included.
+
+    Nothing is read of a run that holds a link out of the folder.
+    """
     folders = sorted(path for path in Path(root).iterdir() if path.is_dir() and not path.name.startswith((".", "_")))
     runs = [path for path in folders if (path / "run.json").is_file() or (path / "checkpoints").is_dir()]
-    return pd.DataFrame([_run(path) for path in runs], columns=RUN_COLUMNS).astype(dict.fromkeys(WHOLE, "Int64"))
+    real = Path(root).resolve()
+    inside = [path for path in runs if path.resolve().is_relative_to(real)]
+    return pd.DataFrame([_run(path, real) for path in inside], columns=RUN_COLUMNS).astype(
+        dict.fromkeys(WHOLE, "Int64")
+    )
 
 
-def _run(path: Path) -> dict[str, Any]:
+def _run(path: Path, root: Path) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(RUN_COLUMNS) | {"run": path.name, "norm": "–", "checkpoints": 0}
     try:
+        if leading_out(path, root) is not None:
+            return row | {"state": "not read: it holds a link out of the folder"}
         settings = json.loads((path / "run.json").read_text("utf-8"))
         steps = checkpoint_steps(path)
         train = settings["config"].get("train")

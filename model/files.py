@@ -183,3 +183,30 @@ def _is_another_running_process(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def leading_out(path: Path, root: Path) -> Path | None:
+    """Return the first link that leads out of `root`: `path`, or something below it; None where all stays inside.
+
+    Links to folders inside are followed. A hard link cannot be told from a file.
+
+    Args:
+        path: a file or a folder; one that is not there leads nowhere.
+        root: the folder in which everything must be.
+    """
+    inside, seen, waiting = Path(os.path.realpath(root)), set(), [Path(path)]
+    if not Path(os.path.realpath(path)).is_relative_to(inside):
+        return Path(path)
+    while waiting:
+        folder = waiting.pop()
+        real = os.path.realpath(folder)
+        if real in seen or not Path(real).is_dir():
+            continue
+        seen.add(real)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(inside):
+                    return Path(entry.path)
+                if entry.is_dir():
+                    waiting.append(Path(entry.path))
+    return None

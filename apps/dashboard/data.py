@@ -2,7 +2,8 @@
 
 A cache is keyed by names and by the times of the files it was read from, never by a model; what is opened is shared by
 every session, which is safe because edits belong to a call and never to a model. A run can only be one that was found
-by listing the root, so no address makes the server read another folder.
+by listing the root, so no address makes the server read another folder; and a run with a link that leads out of the
+root, wherever in it, is not read at all, so no run does either.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from apps.dashboard.launch import ROOT_VARIABLE
 from model.checkpoint import CONFIG, MANIFEST, Manifest, checkpoint_path, checkpoint_steps, read_manifest
 from model.config import GPTConfig
 from model.errors import CheckpointError, CutawayError
+from model.files import leading_out
 from model.lab import imported_from
 from model.settings import from_plain
 
@@ -62,6 +64,9 @@ class Run:
     fault: str | None = None
     """Why the run cannot be opened, if it cannot."""
 
+    barred: bool = False
+    """Whether nothing of it may be read."""
+
 
 def root() -> Path:
     """The folder of runs that the launcher was given."""
@@ -80,6 +85,10 @@ def runs() -> tuple[Run, ...]:
 
 def _run(path: Path) -> Run:
     try:
+        _require_inside(path)
+    except (CutawayError, OSError) as error:
+        return Run(name=path.name, path=path, steps=(), model=None, settings={}, fault=str(error), barred=True)
+    try:
         settings = _settings(path / "run.json")
         steps = tuple(checkpoint_steps(path))
         model = _model_of(checkpoint_path(path, steps[-1])) if steps else None
@@ -92,6 +101,15 @@ def _run(path: Path) -> Run:
         name=path.name, path=path, steps=steps, model=model, settings=settings, damaged=damaged, fault=fault,
         imported_from=imported_from(settings),
     )  # fmt: skip
+
+
+def _require_inside(path: Path) -> None:
+    link = leading_out(path, root())
+    if link is not None:
+        raise CutawayError(
+            f"{link.relative_to(root())} is a link that leads out of {root()}, and only what is in that folder is "
+            "read: put a copy in its place, or start the dashboard on a folder that holds both"
+        )
 
 
 def _settings(file: Path) -> dict[str, Any]:
@@ -183,6 +201,7 @@ def _result(folder: str, stamp: int) -> SavedResult | CutawayError:
     """The result, or why it cannot be read, so that it is not tried again at every click."""
     del stamp
     try:
+        _require_inside(Path(folder))
         return shelves_on_disk.whole_result(Path(folder))
     except CutawayError as error:
         return error

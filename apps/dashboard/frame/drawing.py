@@ -16,6 +16,7 @@ from apps.dashboard.data import Run
 from apps.dashboard.findings import pins
 from apps.dashboard.frame import bar, inputs, menu
 from apps.dashboard.frame.sources import text
+from model.errors import CutawayError
 
 
 def draw(page: st.Page, pages: Mapping[str, Sequence[st.Page]], runs: Sequence[Run]) -> None:
@@ -46,7 +47,10 @@ def draw(page: st.Page, pages: Mapping[str, Sequence[st.Page]], runs: Sequence[R
     keys.bind_everywhere("[", "the checkpoint before", inputs.move, run.steps, -1)
     keys.bind_everywhere("]", "the checkpoint after", inputs.move, run.steps, 1)
     try:
-        components.guarded(page.run)
+        if run.barred:
+            components.damaged(CutawayError(f"{run.name} is not read: {run.fault}."))
+        else:
+            components.guarded(page.run)
     finally:  # also where a page fails
         offer = pins.offered()
         menu.remember(page, run.name)
