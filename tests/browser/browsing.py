@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
 import subprocess
+import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -18,7 +22,8 @@ FLAGS = [
     *("--disable-component-update", "--disable-sync"),
 ]
 IDLE = "[data-testid='stApp'][data-test-connection-state='CONNECTED'][data-test-script-state='notRunning']"
-SCREENSHOTS = Path(__file__).parents[2] / "screenshots"
+ROOT = Path(__file__).parents[2]
+SCREENSHOTS = ROOT / "screenshots"
 PATIENCE = 60_000
 """Milliseconds; a busy machine may need many seconds for a first page."""
 
@@ -27,6 +32,8 @@ PATIENCE = 60_000
 class Server:
     address: str
     log: Path
+    folder: Path = ROOT
+    """Where it was started; commands that a page shows are typed there."""
 
 
 @dataclass
@@ -48,6 +55,23 @@ def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
         except OSError:
             time.sleep(0.2)
     raise RuntimeError("the dashboard's server did not start")
+
+
+@contextmanager
+def serving(runs: Path, log: Path, folder: Path = ROOT) -> Iterator[Server]:
+    """The dashboard over a folder of runs, started in `folder`, on a free port, until the `with` ends."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    code = f"from apps.dashboard.launch import launch; launch({str(runs)!r}, {port})"
+    with log.open("w") as out:
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=out, stderr=out, cwd=folder)
+        try:
+            wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
+            yield Server(f"http://127.0.0.1:{port}", log, folder)
+        finally:
+            process.terminate()
+            process.wait(20)
 
 
 def watched(made) -> Watch:

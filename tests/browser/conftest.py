@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import sync_playwright
 
-from tests.browser.browsing import CHROMIUM, FLAGS, PATIENCE, Server, wait_for, watched
+from tests.browser.browsing import CHROMIUM, FLAGS, PATIENCE, Server, serving, watched
 from tests.dashboard_runs import whole_runs
 
 __all__ = ["whole_runs"]  # a fixture
@@ -19,19 +16,8 @@ __all__ = ["whole_runs"]  # a fixture
 
 @pytest.fixture(scope="session")
 def server(whole_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = tmp_path_factory.mktemp("server") / "server.log"
-    code = f"from apps.dashboard.launch import launch; launch({str(whole_runs)!r}, {port})"
-    with log.open("w") as out:
-        process = subprocess.Popen([sys.executable, "-c", code], stdout=out, stderr=out, cwd=Path(__file__).parents[2])
-        try:
-            wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
-            yield Server(f"http://127.0.0.1:{port}", log)
-        finally:
-            process.terminate()
-            process.wait(20)
+    with serving(whole_runs, tmp_path_factory.mktemp("server") / "server.log") as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

@@ -78,7 +78,7 @@ def test_a_click_locks_and_the_address_restores_the_view(tab, server: Server) ->
     other, _ = tab()
     other.goto(made.url)
     other.wait_for_selector(IDLE)
-    expect(other.get_by_role("heading", name="L1H2 on a text")).to_be_visible()
+    expect(other.get_by_role("heading", name="L1H2", exact=True)).to_be_visible()
     expect(other.locator(".st-key-attention .live")).to_have_text(said)
     assert address(other) == address(made)
 
@@ -202,7 +202,7 @@ def test_a_click_on_a_row_chooses_its_head(tab, server: Server) -> None:
     table.click(position={"x": 16, "y": 31 + 46})
     expect(made.locator(".st-key-head input")).to_have_value(re.compile(r"L\dH\d"))
     chosen = made.locator(".st-key-head input").input_value()
-    expect(made.get_by_role("heading", name=f"{chosen} over the corpus")).to_be_visible()
+    expect(made.get_by_role("heading", name=chosen, exact=True)).to_be_visible()
     expect(made.locator(".st-key-grid .cell.chosen")).to_have_count(1)
     assert address(made)["head"] == chosen
 
@@ -210,16 +210,17 @@ def test_a_click_on_a_row_chooses_its_head(tab, server: Server) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_what_a_head_does_on_its_corpus_is_painted(tab, server: Server, scheme: str) -> None:
     made, watch = tab(scheme)
-    go(made, server, "heads?run=whole&head=L1H2")
-    bars = made.locator("[data-testid='stVegaLiteChart'] .mark-rect path")
-    expect(bars.first).to_be_attached()
+    go(made, server, "heads?run=whole&head=L1H2&tab=QK %26 OV")
+    bars = made.locator(".st-key-distance .mark-rect path")
+    expect(bars.first).to_be_attached(timeout=PATIENCE)
     assert bars.count() >= 6
+    made.get_by_role("tab", name="Examples").click()
     rows = made.locator(".st-key-corpus_rows .line")
-    expect(rows.first).to_be_visible()
+    expect(rows.first).to_be_visible(timeout=PATIENCE)
     expect(made.locator(".st-key-corpus_rows .token.boxed")).to_have_count(rows.count())
     raw = made.locator(".st-key-corpus_rows .legend").inner_text()
-    made.locator(".st-key-examples_basis button").filter(has_text="signed").click()
-    expect(made.locator(".st-key-corpus_rows .legend")).not_to_have_text(raw)
+    made.locator(".st-key-basis button").filter(has_text="signed").click()
+    expect(made.locator(".st-key-corpus_rows .legend")).not_to_have_text(raw, timeout=PATIENCE)
     expect(made.locator(".st-key-corpus_rows .scale")).to_contain_text("logits")
     made.wait_for_timeout(700)
     sent = len(watch.frames)
