@@ -3,7 +3,7 @@
     python -m docs.make_dashboard_pictures RUNS
 
 RUNS holds the runs `demo` and `demo-post` that `cutaway demo` makes. They are copied first: the session saves a claim
-and pins, which belong to nobody's runs. Pictures are cut to what matters, and reduced to 64 colours.
+and pins, which belong to nobody's runs. Pictures are cut to what matters, and reduced to 160 colours.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ NAMES = {
 }  # fmt: skip
 """Stations of which there is a picture, and its name."""
 SIZE = {"width": 1440, "height": 1300}
-MARGIN = 14
-COLOURS = 64
+MARGIN, BELOW = 14, 64
+"""Pixels around what matters; the facts that numbers rest on stand below."""
+COLOURS = 160
 MOST_BYTES = 200_000
 
 
@@ -85,7 +86,7 @@ def take(page: Page, shown: Sequence[Locator], file: Path) -> None:
     main = page.locator("[data-testid='stMain']").bounding_box()
     assert main is not None
     top = max(0.0, min(box["y"] for box in boxes) - MARGIN)
-    below = min(float(SIZE["height"]), max(box["y"] + box["height"] for box in boxes) + MARGIN)
+    below = min(float(SIZE["height"]), max(box["y"] + box["height"] for box in boxes) + BELOW)
     left = main["x"] + 50
     clip = {"x": left, "y": top, "width": SIZE["width"] - left - 20, "height": below - top}
     page.screenshot(path=file, clip=clip, animations="disabled")  # type: ignore[arg-type]

@@ -92,7 +92,7 @@ class Session:
         self.seen["jump"] = step.input_value()
         expect(self.made).to_have_url(re.compile(rf"step={self.seen['jump']}\b"), timeout=PATIENCE)
         self.settle()
-        return [self.made.locator(".st-key-losses"), figure]
+        return [self.made.get_by_role("heading", name="Over training", exact=True), figure]
 
     def scrub(self) -> Sequence[Locator]:
         """Every head through training, in the browser; Enter chooses the checkpoint for all pages."""
