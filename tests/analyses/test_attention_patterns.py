@@ -75,6 +75,7 @@ def test_heads_that_attend_evenly_score_chance_on_every_kind(result: study.Resul
             assert float(measure.intervals.mean[1, 0]) == pytest.approx(measure.chance, rel=2e-2), (reading.title, kind)
 
 
+@pytest.mark.whole
 def test_step_zero_stands_beside_and_is_left_out_where_it_is_the_subject(folder: Path, result: study.Result) -> None:
     first = result.headline_at_step_zero
     assert first is not None
@@ -105,6 +106,7 @@ def test_findings_affirm_what_was_planted_with_all_that_supports_it(result: stud
     assert any(sentence.startswith("One head attends like a previous-token head (L0H1)") for sentence in sentences)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("overrides", [{"embed_std": 0.02, "init": "gpt2"}, {}, {"norm": "post"}])
 def test_findings_of_a_random_model_deny_everything(random_lab: Callable[..., Lab], overrides: dict[str, Any]) -> None:
     result = study.run(random_lab(**overrides), QUICK)
@@ -223,6 +225,7 @@ def test_a_wide_interval_is_no_denial(result: study.Result) -> None:
     assert finding.sentence.startswith("Whether a head attends like a current-token head cannot be told")
 
 
+@pytest.mark.whole
 def test_at_a_trained_period_nothing_that_needs_a_match_counts(folder: Path) -> None:
     seen = study.run(planted_lab(folder.parent / "seen"), replace(QUICK, periods=(8,)))
     for kind in BY_CONTENT:
@@ -238,6 +241,7 @@ def test_a_result_comes_back_equal_and_draws_the_same(result: study.Result) -> N
     assert study.figure(back).to_dict() == study.figure(result).to_dict()
 
 
+@pytest.mark.whole
 def test_the_runner_saves_it_and_the_saved_result_says_the_same(folder: Path) -> None:
     settings = ["n_sequences=12", "n_text=12", "n_resamples=200"]
     seen: list[tuple[int, int]] = []
@@ -251,6 +255,7 @@ def test_the_runner_saves_it_and_the_saved_result_says_the_same(folder: Path) ->
     assert seen[-1] == (8, 8)
 
 
+@pytest.mark.whole
 def test_every_checkpoint_can_be_studied(folder: Path) -> None:
     from analyses.study import run_everywhere
 
@@ -304,6 +309,7 @@ def test_a_model_of_many_heads_can_be_drawn(tmp_path: Path) -> None:
     assert study.figure(wide).to_dict()
 
 
+@pytest.mark.whole
 def test_running_it_changes_neither_weights_nor_logits(folder: Path) -> None:
     lab = planted_lab(folder.parent / "untouched")
     tokens = lab.eval_tokens[:2]
@@ -313,6 +319,7 @@ def test_running_it_changes_neither_weights_nor_logits(folder: Path) -> None:
     assert lab.weights_sha256 == weights
 
 
+@pytest.mark.whole
 def test_the_same_seed_gives_the_same_result(folder: Path, result: study.Result) -> None:
     assert same(study.run(planted_lab(folder.parent / "again"), QUICK), result)
 
@@ -333,6 +340,7 @@ def test_periods_hold_the_one_that_decides_one_that_training_showed_and_the_long
     assert choose_periods(judged_at, longest, trained) == periods
 
 
+@pytest.mark.whole
 def test_the_period_that_was_re_ordered_decides(folder: Path) -> None:
     result = study.run(planted_lab(folder.parent / "three"), replace(QUICK, periods=(8, 16, 19)))
     assert [each.period for each in result.repeats] == [8, 16, 19]

@@ -134,6 +134,7 @@ def test_what_is_alike_with_another_prefixs_update_is_not_told_from_it(real: tup
     assert max(now.p_kept.tolist()) < 0.01  # all kept
 
 
+@pytest.mark.whole
 def test_batches_change_nothing(real: tuple[Lab, Result]) -> None:
     """But which prefixes lend their updates, and which memories are drawn."""
     lab, result = real
@@ -144,6 +145,7 @@ def test_batches_change_nothing(real: tuple[Lab, Result]) -> None:
     torch.testing.assert_close(again.sub_updates.top.r_squared.mean, result.now.sub_updates.top.r_squared.mean)
 
 
+@pytest.mark.whole
 def test_the_same_seed_gives_the_same_result_and_another_another(real: tuple[Lab, Result]) -> None:
     lab, result = real
     assert same(ffn_composition.run(lab, QUICK), result)
@@ -151,6 +153,7 @@ def test_the_same_seed_gives_the_same_result_and_another_another(real: tuple[Lab
     assert not torch.equal(other.now.active.mean, result.now.active.mean)
 
 
+@pytest.mark.whole
 def test_step_0_is_that_of_the_run_itself(planted: tuple[Lab, Result]) -> None:
     lab, result = planted
     first = first_checkpoint(lab)
@@ -347,6 +350,7 @@ def test_common_tokens_make_up_half_of_a_text() -> None:
     assert common_tokens(text, 6).nonzero()[:, 0].tolist() == [0, 1]
 
 
+@pytest.mark.whole
 def test_a_file_of_the_users_is_read_instead(real: tuple[Lab, Result], tmp_path: Path) -> None:
     lab, result = real
     file = tmp_path / "own.txt"
@@ -361,6 +365,7 @@ def test_a_file_of_the_users_is_read_instead(real: tuple[Lab, Result], tmp_path:
         ffn_composition.run(lab, replace(config, n_prefixes=4, per_window=8))
 
 
+@pytest.mark.whole
 def test_prefixes_can_be_kept_short(real: tuple[Lab, Result]) -> None:
     lab, _ = real
     short = ffn_composition.run(lab, replace(QUICK, longest=3, per_window=1, n_prefixes=60)).now

@@ -141,6 +141,7 @@ def test_every_sentence_names_run_step_n_seed_and_level(found: tuple[Lab, Result
         )
 
 
+@pytest.mark.whole
 def test_agreement_is_not_denied_of_eight_memories_whose_values_promote_something_else(tmp_path: Path) -> None:
     elsewhere = dict(zip(PLANTED.values(), "bcdefghi", strict=True))
     gpt = planted_memories(promotes=lambda word: elsewhere[word])
@@ -171,6 +172,7 @@ def test_what_triggers_share_and_lose_is_that_of_a_bigram(found: tuple[Lab, Resu
     assert result.reading.gate_signs is None
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("ffn", "side"), [("gelu", Side.NEGATIVE), ("swiglu", Side.NEGATIVE_LINEAR)])
 def test_a_memory_that_answers_by_its_negative_side_is_found_there(tmp_path: Path, ffn: str, side: Side) -> None:
     word = PLANTED[0]
@@ -311,6 +313,7 @@ def test_agreement_that_rises_with_depth_must_have_gained_with_depth(found: tupl
         assert ("at step 0" in said.sentence) == (start is not None)
 
 
+@pytest.mark.whole
 def test_a_result_is_not_that_of_another_step_zero(tmp_path: Path) -> None:
     lab = letters_lab(tmp_path, planted_memories(), zero=planted_memories())
     names = [path.relative_to(lab.path) for path in ffn_memories.inputs(lab, Config())]
@@ -319,6 +322,7 @@ def test_a_result_is_not_that_of_another_step_zero(tmp_path: Path) -> None:
     assert ffn_memories.inputs(lab, Config(step_zero=False)) == [lab.path / "tokenizer.json"]
 
 
+@pytest.mark.whole
 def test_a_memory_that_never_fires_is_dead_and_has_no_triggers(tmp_path: Path) -> None:
     gpt = planted_memories()
     with torch.no_grad():

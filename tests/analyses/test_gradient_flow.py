@@ -30,6 +30,7 @@ from model.lab import open_run, read_run
 from model.presets import get_preset
 from model.settings import with_settings
 from model.training import train
+from tests.unchecked import unchecked
 
 SMALL = Sweep(
     placements=(Norm.PRE, Norm.POST), depths=(2, 4), n_seeds=3, d_model=32, d_vocab=50, n_sequences=2, n_pos=16
@@ -41,7 +42,8 @@ QUICK = Config(initialization=False, n_sequences=8, n_groups=4)
 def laws() -> Initialization:
     """A sweep large enough for the laws to show."""
     sweep = Sweep(placements=(Norm.PRE, Norm.POST, Norm.DEEPNORM), depths=(4, 8, 16), n_seeds=4, n_sequences=3)
-    return measured_initialization(sweep, seed=0)
+    with unchecked():
+        return measured_initialization(sweep, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +52,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
     base = ["data.stdlib_bytes=60000", "train.steps=24", "train.checkpoint_every=12", "train.log_every=6"]
     variants = {"pre": [], "post": ["model.norm=post"], "other": ["model.norm=post", "train.seed=3", "optim.lr=0.002"]}
-    for name, settings in variants.items():
-        train(with_settings(get_preset("tiny"), [*base, *settings]), root / name)
+    with unchecked():
+        for name, settings in variants.items():
+            train(with_settings(get_preset("tiny"), [*base, *settings]), root / name)
     return root
 
 
@@ -200,6 +203,7 @@ def test_a_matched_pair_says_so_and_shares_one_colour_scale(runs: Path) -> None:
     assert list(gradient_flow.table(result).columns) == list(SUMMARY)
 
 
+@pytest.mark.whole
 def test_an_unmatched_pair_lists_what_differs_and_finds_nothing(runs: Path) -> None:
     result = gradient_flow.run(open_run(runs / "pre"), replace(QUICK, twin=str(runs / "other")))
     assert result.pair is not None
@@ -211,6 +215,7 @@ def test_an_unmatched_pair_lists_what_differs_and_finds_nothing(runs: Path) -> N
     assert "train.seed (0 and 3)" in said.sentence
 
 
+@pytest.mark.whole
 def test_when_a_run_is_looked_at_is_no_difference(runs: Path) -> None:
     record = read_run(runs / "pre")
     other = json.loads(json.dumps(record))
@@ -232,6 +237,7 @@ def test_maps_hold_what_was_logged(runs: Path) -> None:
     assert torch.equal(logged.of_layers("W_out")[:, 1], logged.matrix_norms[:, column])
 
 
+@pytest.mark.whole
 def test_at_step_zero_nothing_is_said_to_have_changed(runs: Path) -> None:
     result = gradient_flow.run(open_run(f"{runs / 'pre'}@0"), QUICK)
     said = gradient_flow.findings(result)
@@ -240,6 +246,7 @@ def test_at_step_zero_nothing_is_said_to_have_changed(runs: Path) -> None:
     assert "pre@0, n = 8 held-out sequences in 4 groups, 95% intervals over groups" in said[-1].sentence
 
 
+@pytest.mark.whole
 def test_without_step_zero_no_change_is_claimed(runs: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(runs / "pre", tmp_path / "pre"))
     shutil.rmtree(run / "checkpoints" / "step-00000000")
@@ -269,6 +276,7 @@ def test_a_change_at_the_checkpoint_is_claimed_denied_or_left_open(
     assert finding.found is found
 
 
+@pytest.mark.whole
 def test_a_saved_result_is_used_again_until_a_file_that_it_read_changes(runs: Path, tmp_path: Path) -> None:
     """The twin's log, its settings, the run's own, the held-out rows, step 0: each makes the saved comparison stale."""
     for name in ("pre", "post"):
@@ -298,6 +306,7 @@ def test_a_saved_result_is_used_again_until_a_file_that_it_read_changes(runs: Pa
     assert gradient_flow.inputs(None, Config()) == []
 
 
+@pytest.mark.whole
 def test_a_run_without_logged_norms_is_no_twin(runs: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(runs / "post", tmp_path / "post"))
     (run / "metrics.jsonl").write_text("")
@@ -336,6 +345,7 @@ def test_sweeps_of_nothing_are_refused_with_a_sentence(setting: str, sentence: s
         with_settings(Config(), [setting])
 
 
+@pytest.mark.whole
 def test_one_depth_has_slopes_and_no_exponent() -> None:
     result = gradient_flow.run(None, Config(sweep=replace(SMALL, depths=(3,))))
     assert gradient_flow.findings(result)[0].found is None
@@ -343,6 +353,7 @@ def test_one_depth_has_slopes_and_no_exponent() -> None:
     assert gradient_flow.figure(result).to_dict()
 
 
+@pytest.mark.whole
 def test_drawn_models_run_where_they_are_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: set[str] = set()
 

@@ -88,6 +88,7 @@ def random_model(**changes: Any) -> GPT:
     return GPT(planted.induction_model().config.varied(**changes), seed=9)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("changes", [{}, {"embed_std": 1.0}, {"norm": Norm.POST, "embed_std": 1.0}])
 def test_a_random_model_is_denied_every_finding(changes: dict[str, Any], tmp_path: Path):
     lab = planted_lab(tmp_path / "random", random_model(**changes))
@@ -99,6 +100,7 @@ def test_a_random_model_is_denied_every_finding(changes: dict[str, Any], tmp_pat
     assert "No head is an induction head by the rule" in text
 
 
+@pytest.mark.whole
 def test_a_random_model_whose_heads_pass_a_lax_rule_is_still_denied(tmp_path: Path):
     """Sets of arbitrary heads are ablated, and the text says that nothing rests on them."""
     lab = planted_lab(tmp_path / "random", random_model(embed_std=1.0))
@@ -112,6 +114,7 @@ def test_a_random_model_whose_heads_pass_a_lax_rule_is_still_denied(tmp_path: Pa
     draw(result)
 
 
+@pytest.mark.whole
 def test_two_induction_heads_are_ablated_together_and_sets_with_one_of_them_are_controls(tmp_path: Path):
     gpt = planted.induction_model()
     attention = gpt.layers[1].attn
@@ -189,6 +192,7 @@ def test_many_matched_sets_decide_and_no_set_at_all_is_said(result: Result):
     assert bare.sentence.endswith("Without a control, that the effect is special to this head is not shown.")
 
 
+@pytest.mark.whole
 def test_at_too_short_a_period_the_rule_is_not_said_to_have_found_nothing(tmp_path: Path):
     result = head_ablation.run(planted_lab(tmp_path / "short"), replace(CONFIG, n_sequences=8, period=5))
     finding = head_ablation.findings(result)[2]
@@ -197,6 +201,7 @@ def test_at_too_short_a_period_the_rule_is_not_said_to_have_found_nothing(tmp_pa
     assert "the highest score is 1.00, of L1H2" in finding.sentence
 
 
+@pytest.mark.whole
 def test_head_ablation_and_attention_patterns_decide_at_the_same_period(tmp_path: Path):
     lab = planted_lab(tmp_path / "told", copy_period=16)
     scores = attention_patterns.run(lab, FEW_PATTERNS)
@@ -206,6 +211,7 @@ def test_head_ablation_and_attention_patterns_decide_at_the_same_period(tmp_path
     assert shown == [8, 16, 19]
 
 
+@pytest.mark.whole
 def test_a_run_without_text_is_studied_and_its_rows_are_not_called_text(tmp_path: Path):
     lab = planted_lab(tmp_path / "repeats", is_text=False)
     said = " ".join(finding.sentence for finding in head_ablation.findings(head_ablation.run(lab, CONFIG)))
@@ -228,6 +234,7 @@ def test_a_set_without_an_effect_is_not_credited(result: Result):
     assert "So copying does not rest on this head." in finding.sentence
 
 
+@pytest.mark.whole
 def test_step_0_itself_has_no_earlier_step_beside_it(tmp_path: Path):
     lab = planted_lab(tmp_path / "planted", step=0)
     assert not any(finding.found for finding in head_ablation.findings(head_ablation.run(lab, CONFIG)))
@@ -308,6 +315,7 @@ def test_a_result_survives_being_saved(result: Result):
     assert head_ablation.table(back).equals(head_ablation.table(result))
 
 
+@pytest.mark.whole
 def test_the_study_runs_saves_and_draws_by_name(lab: Lab):
     told: list[tuple[int, int, str]] = []
     saved = run_study(
@@ -323,6 +331,7 @@ def test_the_study_runs_saves_and_draws_by_name(lab: Lab):
     assert any("sets matched to the induction heads" in what for _, _, what in told)
 
 
+@pytest.mark.whole
 def test_the_same_seed_gives_the_same_result(lab: Lab, result: Result):
     assert same(head_ablation.run(lab, CONFIG), result)
 

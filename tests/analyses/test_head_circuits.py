@@ -136,6 +136,7 @@ def transposed() -> GPT:
     return gpt
 
 
+@pytest.mark.whole
 def test_a_head_that_reads_by_its_queries_is_not_said_to_be_fed_through_its_keys(tmp_path: Path):
     """By a lax rule L1H2 is a receiver; the weights show Q and deny K, and no sentence affirms anything."""
     lab = bare_lab(tmp_path / "transposed", transposed())
@@ -150,6 +151,7 @@ def test_a_head_that_reads_by_its_queries_is_not_said_to_be_fed_through_its_keys
     assert "The weights do not show it: L0H1 does not K-compose" in said[-3].sentence
 
 
+@pytest.mark.whole
 def test_a_random_model_is_denied_every_finding(tmp_path: Path):
     lab = bare_lab(tmp_path / "random", random_model(embed_std=1.0))
     result = head_circuits.run(lab, FEW)
@@ -163,6 +165,7 @@ def test_a_random_model_is_denied_every_finding(tmp_path: Path):
     assert len(head_circuits.table(result))
 
 
+@pytest.mark.whole
 def test_a_random_model_whose_heads_pass_a_lax_rule_is_still_denied(tmp_path: Path):
     lab = bare_lab(tmp_path / "random", random_model(embed_std=1.0))
     result = head_circuits.run(lab, replace(FEW, rule=LAX))
@@ -173,6 +176,7 @@ def test_a_random_model_whose_heads_pass_a_lax_rule_is_still_denied(tmp_path: Pa
     draw(result)
 
 
+@pytest.mark.whole
 def test_a_post_norm_model_says_why_no_path_was_patched(tmp_path: Path):
     lab = bare_lab(tmp_path / "post", random_model(norm=Norm.POST, embed_std=1.0))
     result = head_circuits.run(lab, replace(FEW, rule=LAX))
@@ -185,6 +189,7 @@ def test_a_post_norm_model_says_why_no_path_was_patched(tmp_path: Path):
     draw(result)
 
 
+@pytest.mark.whole
 def test_grouped_heads_name_who_reads_along(tmp_path: Path, result: Result):
     lab = planted_lab(tmp_path / "grouped", random_model(n_heads=4, n_kv_heads=2, embed_std=1.0))
     asked = Question.of(lab, replace(FEW, rule=LAX, most_receivers=1))
@@ -252,6 +257,7 @@ def test_a_control_that_does_as_much_takes_the_credit_away(result: Result):
     assert finding.found is None
 
 
+@pytest.mark.whole
 def test_a_control_head_that_also_feeds_is_named(tmp_path: Path):
     """Two previous-token heads, each writing half: what one writes wrong draws attention, whichever it is."""
     gpt = planted.induction_model()
@@ -393,6 +399,7 @@ def test_caps_are_kept_and_said(of_means: Result):
     assert {each.layers for each in of_means.estimates} == {(0,)}
 
 
+@pytest.mark.whole
 def test_at_step_0_there_is_nothing_earlier(tmp_path: Path):
     result = head_circuits.run(planted_lab(tmp_path / "planted", step=0), FEW)
     assert result.at_step_zero is None
@@ -409,6 +416,7 @@ def test_a_result_survives_being_saved(result: Result):
     assert head_circuits.table(back).equals(head_circuits.table(result))
 
 
+@pytest.mark.whole
 def test_the_study_runs_saves_and_draws_by_name_and_the_same_seed_gives_the_same_result(bare: Lab):
     told: list[tuple[int, int, str]] = []
     saved = run_study(

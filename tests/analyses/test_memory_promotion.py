@@ -101,6 +101,7 @@ def test_what_is_found_is_said_with_its_controls_its_price_and_step_0(result: Re
     assert "nats per token more than what it writes itself" in price.sentence
 
 
+@pytest.mark.whole
 def test_a_concept_that_no_memory_is_about_is_denied(lab: Lab) -> None:
     other = run(lab, Config(concept="text:a", **QUICK | {"n_sets": 0}))
     said = findings(other)[0]
@@ -172,6 +173,7 @@ def test_nothing_is_affirmed_at_step_0_however_large_the_numbers(result: Result)
     assert all("this is step 0, where nothing is learned" in each.sentence for each in findings(huge))
 
 
+@pytest.mark.whole
 def test_an_untrained_model_affirms_nothing(tmp_path: Path) -> None:
     """Values stand out for something by chance, and turned on they do promote it: that is no finding about learning."""
     start = planted_lab(tmp_path / "untrained", make_gpt_with(d_vocab=20, n_ctx=48, d_ff=128), step=0, n_rows=96)
@@ -313,6 +315,7 @@ def test_it_reads_back_as_it_was_and_can_be_shown(result: Result) -> None:
     assert "h" in shown[1].tokens
 
 
+@pytest.mark.whole
 def test_the_same_seed_gives_the_same_and_another_does_not(lab: Lab, result: Result) -> None:
     config = replace(result.config, n_sets=0)
     one, again, other = (run(lab, each) for each in (config, config, replace(config, seed=1)))
@@ -323,6 +326,7 @@ def test_the_same_seed_gives_the_same_and_another_does_not(lab: Lab, result: Res
     assert "no control: none was asked for" in findings(one)[0].sentence
 
 
+@pytest.mark.whole
 def test_step_0_has_nothing_beside_it(lab: Lab) -> None:
     start = planted_lab(lab.path.parent / "start", lab.gpt, step=0, n_rows=24)
     found = run(start, Config(concept="text:h", **QUICK | {"n_sets": 0, "n_prompts": 4}))
@@ -330,6 +334,7 @@ def test_step_0_has_nothing_beside_it(lab: Lab) -> None:
     assert "nothing earlier, this being step 0" in findings(found)[0].sentence
 
 
+@pytest.mark.whole
 def test_progress_counts_every_run(lab: Lab) -> None:
     told: list[tuple[int, int]] = []
     config = Config(concept="text:h", **QUICK | {"n_sets": 1, "alpha": 0.5, "n_prompts": 2})

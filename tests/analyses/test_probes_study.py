@@ -159,6 +159,7 @@ def test_a_study_of_the_embedding_alone_is_refused(lab: Lab) -> None:
             probes.run(lab, replace(LETTERS, sites=sites))
 
 
+@pytest.mark.whole
 def test_without_an_untrained_model_nothing_is_affirmed(lab: Lab) -> None:
     alone = probes.run(lab, replace(LETTERS, untrained=False, tasks=("previous-token",)))
     said = probes.findings(alone)[0]
@@ -167,6 +168,7 @@ def test_without_an_untrained_model_nothing_is_affirmed(lab: Lab) -> None:
     assert "what training did is not known: no untrained model was probed" in said.sentence
 
 
+@pytest.mark.whole
 def test_step_zero_is_not_compared_with_itself(tmp_path: Path) -> None:
     lab = letters_lab(tmp_path, zero=planted.induction_model())
     from model.lab import open_run
@@ -177,6 +179,7 @@ def test_step_zero_is_not_compared_with_itself(tmp_path: Path) -> None:
     assert "this is step 0" in said.sentence
 
 
+@pytest.mark.whole
 def test_a_run_that_kept_no_step_zero_is_compared_with_random_weights_of_its_shape(tmp_path: Path) -> None:
     lab = letters_lab(tmp_path)
     result = probes.run(lab, replace(LETTERS, tasks=("previous-token",)))
@@ -184,6 +187,7 @@ def test_a_run_that_kept_no_step_zero_is_compared_with_random_weights_of_its_sha
     assert "than the same probe of random weights of the same shape" in probes.findings(result)[0].sentence
 
 
+@pytest.mark.whole
 def test_what_the_text_cannot_be_asked_is_said_and_not_guessed(lab: Lab) -> None:
     result = probes.run(
         lab, replace(LETTERS, tasks=("position", "bracket-depth", "indentation-depth"), untrained=False)
@@ -216,6 +220,7 @@ def test_the_table_has_a_row_per_task_and_site_and_the_figure_draws_them(random_
     assert json.dumps(chart).count('"resid_post 1"') >= 4
 
 
+@pytest.mark.whole
 def test_a_study_is_saved_and_used_again(tmp_path: Path, lab: Lab) -> None:
     settings = ["tasks=position", "sites=L0H1", "n_train=100", "n_validation=50", "n_test=100", "untrained=false"]
     saved = run_study("probes", f"{lab.path}@8", settings)

@@ -66,6 +66,7 @@ def test_the_planted_backup_is_found_with_its_share(repaired: Result):
         assert part in said[0].sentence
 
 
+@pytest.mark.whole
 def test_without_a_backup_nothing_is_made_good(tmp_path: Path):
     result = self_repair.run(planted_lab(tmp_path / "planted", planted.induction_model()), CONFIG)
     copied, _, norm, line, pairs, induction = self_repair.findings(result)
@@ -106,6 +107,7 @@ def random_lab(folder: Path, **changes: object) -> Lab:
     return planted_lab(folder, GPT(planted.induction_model().config.varied(**changes), seed=9))
 
 
+@pytest.mark.whole
 def test_of_a_random_model_nothing_is_affirmed_about_copies(tmp_path: Path):
     """Its heads add nothing to speak of; held-out tokens on which they add most are made of chance."""
     result = self_repair.run(random_lab(tmp_path / "random"), replace(CONFIG, intervention=Intervention.MEAN))
@@ -153,6 +155,7 @@ def test_any_head_is_found_only_by_a_p_corrected_over_all(
     assert "Holm over 8 heads at 0.05" in by_line.sentence
 
 
+@pytest.mark.whole
 def test_each_p_is_corrected_over_the_heads(tmp_path: Path):
     """With 12 sequences a p is so many times 2 in 4096, and the least of 8 heads' 8 times that."""
     lab = random_lab(tmp_path / "normed", norm="pre")

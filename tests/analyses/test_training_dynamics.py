@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -49,10 +50,14 @@ QUICK = study.Config(n_sequences=10, n_text=6, n_judged=12, n_resamples=200)
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    """Previous-token attention forms at step 16, induction attention and copying at step 32."""
-    folder = tmp_path_factory.mktemp("runs") / "grown"
-    return asked(grown(folder, {PREVIOUS: 16, INDUCTION: 32}))
+def run(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """Previous-token attention forms at step 16, induction attention and copying at step 32; nobody changes it."""
+    return grown(tmp_path_factory.mktemp("runs") / "grown", {PREVIOUS: 16, INDUCTION: 32})
+
+
+@pytest.fixture(scope="module")
+def result(run: Lab) -> Result:
+    return asked(run)
 
 
 def asked(lab: Lab, config: study.Config = QUICK) -> Result:
@@ -159,11 +164,10 @@ def test_a_head_that_came_and_went_is_not_said_to_stand(result: Result) -> None:
     assert re.search(r"L0H1 at step (16|24|32)", denied.sentence), "what it reached is said"
 
 
-def test_its_scores_are_those_of_attention_patterns_at_the_last_step(result: Result, tmp_path: Path) -> None:
-    lab = grown(tmp_path / "again", {PREVIOUS: 16, INDUCTION: 32})
+def test_its_scores_are_those_of_attention_patterns_at_the_last_step(result: Result, run: Lab) -> None:
     with unchecked():
         patterns = attention_patterns.run(
-            lab,
+            run,
             attention_patterns.Config(
                 n_sequences=10,
                 n_text=6,
@@ -223,24 +227,24 @@ def test_in_context_learning_is_affirmed_denied_and_left_open(result: Result) ->
     assert said(noisy, "Whether more context came to help on text").found is None
 
 
-def test_damaged_and_incomplete_checkpoints_are_left_out_and_told(tmp_path: Path) -> None:
-    lab = grown(tmp_path / "damaged", {PREVIOUS: 16, INDUCTION: 32})
-    weights = checkpoint_path(lab.path, 24) / "model.safetensors"
+def test_damaged_and_incomplete_checkpoints_are_left_out_and_told(run: Lab, tmp_path: Path) -> None:
+    folder = shutil.copytree(run.path, tmp_path / "damaged")
+    weights = checkpoint_path(folder, 24) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-8])
-    (checkpoint_path(lab.path, 8) / "config.json").unlink()
-    found = asked(lab)
+    (checkpoint_path(folder, 8) / "config.json").unlink()
+    found = asked(open_run(folder))
     assert found.steps == (0, 16, 32, 40)
     told = [each.sentence for each in study.findings(found) if each.found is None]
     assert any("Step 24 is left out" in each for each in told)
     assert any("Step 8 is left out: its checkpoint is incomplete" in each for each in told)
 
 
-def test_steps_may_be_chosen_and_the_first_and_the_studied_one_belong_to_them(tmp_path: Path) -> None:
-    lab = grown(tmp_path / "chosen", {PREVIOUS: 16, INDUCTION: 32})
-    assert asked(lab, replace(QUICK, steps=(24,))).steps == (0, 24, 40)
-    assert asked(open_run(f"{lab.path}@24")).steps == (0, 8, 16, 24)
-    with pytest.raises(UnknownNameError, match="steps=7 is no checkpoint of chosen up to step 40; there are 0, 8"):
-        asked(lab, replace(QUICK, steps=(7,)))
+def test_steps_may_be_chosen_and_the_first_and_the_studied_one_belong_to_them(run: Lab) -> None:
+    quicker = replace(QUICK, n_sequences=4, n_text=4, n_judged=4, n_resamples=100)
+    assert asked(run, replace(quicker, steps=(24,))).steps == (0, 24, 40)
+    assert asked(open_run(f"{run.path}@24"), quicker).steps == (0, 8, 16, 24)
+    with pytest.raises(UnknownNameError, match="steps=7 is no checkpoint of grown up to step 40; there are 0, 8"):
+        asked(run, replace(quicker, steps=(7,)))
     with pytest.raises(ConfigError, match="n_judged=1 is not allowed"):
         study.Config(n_judged=1)
 
@@ -273,8 +277,8 @@ def test_a_bidirectional_model_is_refused(tmp_path: Path, make_gpt: Callable[...
         asked(planted_lab(tmp_path / "both_ways", gpt))
 
 
-def test_saved_it_is_read_back_as_it_was_and_is_new_where_another_checkpoint_is(tmp_path: Path) -> None:
-    lab = grown(tmp_path / "saved", {PREVIOUS: 16, INDUCTION: 32})
+def test_saved_it_is_read_back_as_it_was_and_is_new_where_another_checkpoint_is(run: Lab, tmp_path: Path) -> None:
+    lab = open_run(shutil.copytree(run.path, tmp_path / "saved"))
     settings = ["n_sequences=4", "n_text=4", "n_judged=4", "n_resamples=100"]
     with undrawn(), unchecked():
         saved = run_study("training-dynamics", f"{lab.path}@40", settings)

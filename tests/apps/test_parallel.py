@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,18 @@ def test_a_users_error_comes_back_as_it_was_raised(workers: int) -> None:
         all_done([Job("refuse", refused, (7,)), Job("square", squared, (2,))], workers=workers)
 
 
-def test_the_jobs_of_the_demo_are_found_by_name_in_another_process(tmp_path: Path) -> None:
+def test_the_jobs_of_the_demo_are_found_by_name() -> None:
     from apps.demo import answered, trained
+
+    for work in (answered, trained):
+        assert pickle.loads(pickle.dumps(Job("job", work, ()))).work is work
+        assert work.__module__ == "apps.demo"
+
+
+@pytest.mark.slow
+def test_the_jobs_of_the_demo_are_done_in_another_process(tmp_path: Path) -> None:
+    from apps.demo import answered
 
     jobs = [Job("study", answered, ("attention-patterns", str(tmp_path / "none"), (), "cpu"))] * 2
     with pytest.raises(LookupError, match="There is no run"):
         all_done(jobs, workers=2)
-    assert trained.__module__ == answered.__module__ == "apps.demo"

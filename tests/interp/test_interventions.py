@@ -86,12 +86,21 @@ def is_meaningful(kind: str, site: str) -> bool:
 
 
 def cases() -> Iterator[Any]:
-    """Every place with every kind of intervention; of the last layer, with one kind each, in turn."""
+    """Every place with every kind of intervention; of the last layer, with one kind each, in turn.
+
+    Every suite tries each place with each kind in the first model that has it, and with one kind in each other, in
+    turn; the rest are slow.
+    """
+    tried: set[tuple[str, str]] = set()
     for index, variant in enumerate(MODELS):
         for turn, site in enumerate(make_gpt_with(**variant).named_sites()):
             kinds = [kind for kind in KINDS if is_meaningful(kind, site)]
+            in_turn = kinds[(turn + index) % len(kinds)]
             for kind in kinds if site_named(site).layer != 1 else [kinds[turn % len(kinds)]]:
-                yield pytest.param(index, site, kind, id=f"{name_of(variant)}-{site}-{kind}")
+                is_quick = (site, kind) not in tried or kind == in_turn or site_named(site).layer == 1
+                tried.add((site, kind))
+                marks = () if is_quick else (pytest.mark.slow,)
+                yield pytest.param(index, site, kind, id=f"{name_of(variant)}-{site}-{kind}", marks=marks)
 
 
 CASES = list(cases())
