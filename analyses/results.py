@@ -16,7 +16,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,8 +168,14 @@ class SavedResult:
 
 def from_here(path: Path) -> Path:
     """A path as it is typed in the working folder: relative to it where it lies inside."""
+    return _from(path, Path.cwd())
+
+
+@lru_cache(maxsize=4096)
+def _from(path: Path, here: Path) -> Path:
+    """Resolving a path asks the disk about each of its folders, and a page spells some dozens of paths."""
     whole = path.resolve()
-    return whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole
+    return whole.relative_to(here) if whole.is_relative_to(here) else whole
 
 
 def result_folder(studies: Path, provenance: Provenance) -> Path:

@@ -17,7 +17,7 @@ from apps.dashboard.frame import inputs, unknown
 from apps.dashboard.frame.inputs import PROMPT
 from apps.dashboard.state import TEXTS, Selection, from_query
 
-__all__ = ["PROMPT", "Compared", "compared", "draw", "notice", "run", "selection"]
+__all__ = ["PROMPT", "Compared", "compared", "draw", "notice", "run", "runs", "selection"]
 
 _KEY = "_selection"
 
@@ -42,6 +42,7 @@ class Compared:
 
 @dataclass(frozen=True, kw_only=True)
 class _Chosen:
+    runs: tuple[Run, ...]
     run: Run
     selection: Selection
     compared: Compared | None
@@ -68,8 +69,17 @@ def draw(runs: Sequence[Run]) -> None:
     for sentence in (*told, *notices):
         st.warning(components.literal(sentence), icon=":material/link_off:")
     st.session_state[_KEY] = _Chosen(
-        run=run, selection=selection, compared=_compared(selection, runs), notices=(*told, *notices)
+        runs=tuple(runs),
+        run=run,
+        selection=selection,
+        compared=_compared(selection, runs),
+        notices=(*told, *notices),
     )
+
+
+def runs() -> tuple[Run, ...]:
+    """Every run there is, as it was found for this drawing of the page: finding them again takes milliseconds."""
+    return _chosen().runs
 
 
 def run() -> Run:

@@ -8,9 +8,10 @@ from analyses.ablation_tables import single_rows
 from analyses.results import SavedResult
 from analyses.shelf import Shelf
 from analyses.views import View
-from apps.dashboard import components, panels, snippets
+from apps.dashboard import components, data, panels, snippets
 from apps.dashboard.ablation import harms
 from apps.dashboard.data import Run
+from apps.dashboard.findings import pins
 from apps.dashboard.panels import Panel
 from apps.dashboard.state import Selection, head_name
 from interp.places import Intervention
@@ -53,6 +54,9 @@ def draw(run: Run, chosen: Selection, shelf: Shelf) -> SavedResult | None:
         )  # fmt: skip
         with st.container(height=300 if deep else "content", border=False, key=f"singles-{outcome}"):
             panels.show(View.HEAD_GRID, grid, panel)
+        if outcome == "copy_loss":  # until something is tested; the test's own offer comes later
+            said = [each.sentence for each in data.findings(saved) if each.of_run]
+            pins.offer(title=panel.title, sentences=said, panel=panel, view=View.HEAD_GRID, payload=grid)
         components.caption(
             f"n = {single.harm.n} sequences", "95% intervals", "small: step 0" if before else "step 0 is not saved"
         )

@@ -2,11 +2,11 @@
 
 import streamlit as st
 
-from apps.dashboard import components, data, selecting
+from apps.dashboard import components, selecting
 from apps.dashboard.overview import card, curve, found, inventory, starts
 
 run, chosen = selecting.run(), selecting.selection()
-runs = data.runs()
+runs = selecting.runs()
 st.title("Overview")
 components.run_line(run, chosen.step)
 starts.draw(run, chosen.step, runs)

@@ -15,7 +15,7 @@ from analyses.gradient_panel_figures import Rows, records
 from analyses.gradient_panels import logged_maps, loss_frame
 from analyses.gradient_runs import TrainingMap, differing_settings, log_files
 from analyses.results import SavedResult, from_here
-from apps.dashboard import data, selecting
+from apps.dashboard import selecting
 from apps.dashboard.data import Run
 from apps.dashboard.panels import Panel, about_live
 
@@ -93,14 +93,16 @@ def _twin(run: Run, saved: SavedResult | None) -> Run | None:
     if other is not None and other.run.name != run.name:
         return other.run
     name = None if saved is None or saved.result.pair is None else saved.result.pair.second.run
-    return next((each for each in data.runs() if each.name == name and each.settings and each.name != run.name), None)
+    return next(
+        (each for each in selecting.runs() if each.name == name and each.settings and each.name != run.name), None
+    )
 
 
 def candidates(run: Run) -> list[Run]:
     """The runs beside it that are the same but for the placement of the norms."""
     return [
         each
-        for each in data.runs()
+        for each in selecting.runs()
         if each.settings and each.imported_from is None and run.settings
         and [difference.setting for difference in differing_settings(run.settings, each.settings)] == ["model.norm"]
     ]  # fmt: skip

@@ -11,9 +11,10 @@ from torch import Tensor
 from analyses.head_text import pattern_table
 from analyses.views import View, attention_payload, visible
 from analyses.views.attention import EXACT_SIDE
-from analyses.views.payload import Payload
+from analyses.views.payload import Payload, live_fields
 from apps.dashboard import components, panels, passes, snippets
 from apps.dashboard.data import Run
+from apps.dashboard.findings import pins
 from apps.dashboard.heads import bases
 from apps.dashboard.panels import Panel
 from apps.dashboard.selecting import Compared
@@ -23,8 +24,16 @@ from interp.places import Head
 from model.errors import CutawayError, InputError
 
 
-def draw(run: Run, chosen: Selection, head: Head, other: Compared | None) -> None:
-    """The pattern in the units that are chosen; what is locked in it is said in numbers."""
+def draw(run: Run, chosen: Selection, head: Head, other: Compared | None, verdict: Sequence[str]) -> None:
+    """The pattern in the units that are chosen; what is locked in it is said in numbers. P pins it with the verdict.
+
+    Args:
+        run: whose head.
+        chosen: the checkpoint, the text and the locked cell.
+        head: layer and index.
+        other: the checkpoint to compare with.
+        verdict: what is to be said of the head; empty where no study says anything.
+    """
     basis = bases.choose(run.model)
     if basis is None:
         return
@@ -60,7 +69,14 @@ def draw(run: Run, chosen: Selection, head: Head, other: Compared | None) -> Non
         ),
     )  # fmt: skip
     panels.show(View.ATTENTION, payload, panel, live={"lock": lock})
-    components.caption(_locked(values, live.tokens, head, lock, basis))
+    locked = _locked(values, live.tokens, head, lock, basis)
+    seen = f"Drawn: {head_name(*head)} at {run.name}@{chosen.step} on one text of {len(live.tokens)} tokens"
+    here = f"{seen}, {live.source}{f'; {locked}' if locked else ''}."
+    pins.offer(
+        title=panel.title, sentences=[*verdict, here], panel=panel, view=View.ATTENTION,
+        payload={**payload, **live_fields({"lock": lock})},
+    )  # fmt: skip
+    components.caption(locked)
     components.caption(live.source, f"{run.name}@{chosen.step}", bases.EXPLAINED[basis])
 
 

@@ -11,6 +11,8 @@ from analyses.attention_patterns import Result
 from analyses.attention_verdicts import Standing, Verdict
 from analyses.head_tables import evidence_rows
 from analyses.results import SavedResult
+from analyses.views import View
+from analyses.views.payload import Payload
 from apps.dashboard import components, panels
 from apps.dashboard.findings import pins
 from apps.dashboard.heads import sources
@@ -36,8 +38,11 @@ MEANINGS = {
 }
 
 
-def card(saved: SavedResult, verdict: Verdict) -> None:
-    """The standing of a head, what it means, and what decides it, a sentence for each source."""
+def card(saved: SavedResult, verdict: Verdict, grid: Payload | None) -> None:
+    """The standing of a head, what it means, and what decides it, a sentence for each source.
+
+    P pins it with its evidence, and with the `grid` of heads as it is drawn.
+    """
     standing = verdict.standing
     with st.container(key="verdict", gap="xsmall"):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -46,7 +51,18 @@ def card(saved: SavedResult, verdict: Verdict) -> None:
         components.caption(MEANINGS[standing])
         for line in verdict.lines:
             st.text(line.removeprefix(f"{verdict.label}: "))
-    pins.offer(title=f"{verdict.label}: {standing.value}", sentences=list(verdict.lines), panel=_panel(saved, verdict))
+    pins.offer(
+        title=f"{verdict.label}: {standing.value}", sentences=sentences(saved, verdict), panel=_panel(saved, verdict),
+        view=None if grid is None else View.HEAD_GRID, payload=grid,
+    )  # fmt: skip
+
+
+def sentences(saved: SavedResult, verdict: Verdict) -> list[str]:
+    """What a pin says of a head: its verdict, and what that rests on."""
+    known, standing = saved.provenance, verdict.standing
+    rests = f"{known.run}@{known.step}, seed {known.seed}, {'; '.join(facts(saved.result, verdict))}"
+    lines = [line.removeprefix(f"{verdict.label}: ") for line in verdict.lines]
+    return [f"{verdict.label}, {standing.value} ({MEANINGS[standing]}): {lines[0]}", *lines[1:], f"Rests on {rests}."]
 
 
 def _panel(saved: SavedResult, verdict: Verdict) -> Panel:
