@@ -209,7 +209,7 @@ def _selectivity(result: Result) -> list[Finding]:
     phrase = harm_phrase(new, floor=result.config.floor)
     whole = f"the {ablated.effect.text.meaning} changes by {nats(ablated.effect.text.harm)}"
     verdict = (
-        "What has nothing to copy loses less than a quarter of that"
+        "Text with nothing to copy loses less than a quarter of what copying loses"
         if spared
         else "That this is special to copying is not shown"
     )

@@ -390,16 +390,20 @@ def _estimates_when(result: Result, direction: Direction) -> Finding:
         said = f"Whether to rely on attribution patching when {direction.value} is not said, as no copying is shown"
         return Finding(sentence=f"{said}: {_places(here)} ({rests}).", found=None)
     groups = {verdict: [each for each in here if _orders(each) is verdict] for verdict in _ORDERS}
-    said = [f"{_ORDERS[verdict]} {_places(places)}" for verdict, places in groups.items() if places]
+    said = [
+        f"{_ORDERS[verdict]} at {len(places)} of {len(here)} kinds of place: {_places(places)}"
+        for verdict, places in groups.items()
+        if places
+    ]
     said[0] = f"When {direction.value}, {said[0]}"
     whole = next((verdict for verdict, places in groups.items() if len(places) == len(here)), None)
     return Finding(sentence=f"{'; '.join(said)} ({rests}).", found=whole, lines=(*said, f"({rests})"))
 
 
 _ORDERS = {
-    True: "attribution patching orders heads as true patching does at",
-    False: "attribution patching does not order heads as true patching does at",
-    None: "whether attribution patching orders heads as true patching does cannot be told at",
+    True: "attribution patching orders heads as true patching does",
+    False: "attribution patching does not order heads as true patching does",
+    None: "whether attribution patching orders heads as true patching does cannot be told",
 }
 """What is said of the places that pass, of those that cannot, and of those left open."""
 

@@ -22,11 +22,16 @@ def coefficient_rows(tokens: Sequence[str], coefficients: Float[Tensor, " pos"])
     return pd.DataFrame({"position": range(len(tokens)), "token": list(tokens), "coefficient": coefficients.tolist()})
 
 
-def coefficient_payload(tokens: Sequence[str], coefficients: Float[Tensor, " pos"]) -> Payload:
-    """The text, its tokens coloured by the memory's coefficient there."""
+def coefficient_payload(
+    tokens: Sequence[str], coefficients: Float[Tensor, " pos"], token: int | None = None
+) -> Payload:
+    """The text, its tokens coloured by the memory's coefficient there; `token` is the position that is chosen."""
     values = coefficients.tolist()
     row = TokenRow(tokens=tokens, values=values, note=f"largest {max(values):.2f}")
-    return token_rows_payload([row], "coefficient", scale=fitted(coefficients, "diverging"), hint="point at a token")
+    return token_rows_payload(
+        [row], "coefficient", scale=fitted(coefficients, "diverging"), pick="token", token=token,
+        hint="point at a token to read it; click it to choose its position",
+    )  # fmt: skip
 
 
 def writing_rows(found: WritingMemories, result: Result | None) -> pd.DataFrame:

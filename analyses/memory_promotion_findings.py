@@ -139,7 +139,7 @@ def _dose(result: Result) -> Finding:
         f"{percent(float(doses.share.mean[row]))} at {strength:g}" for row, strength in enumerate(doses.strengths)
     )
     opening = {
-        True: "The stronger, the more of the concept",
+        True: "More strength gives more of the concept",
         False: f"More strength does not give {points(result.config.floor)} or more of the concept per unit",
         None: f"That more strength gives more of the concept is not shown{_open(judged)}",
     }[judged.found]

@@ -115,6 +115,8 @@ def _style() -> str:
 
 
 _NOTE = """
+main, li, p, h2, td { overflow-wrap: anywhere; }
+pre { white-space: pre-wrap; }
 blockquote.note {
   margin: 0 0 1rem; padding: .2rem 0 .2rem 1rem; border-left: 3px solid var(--accent); font-style: italic;
 }

@@ -83,14 +83,16 @@ def activity_figure(
     rows = activity_rows(histogram, negative, edges)
     (near,) = (row["high"] for row in rows if row["side"] == SIDES[1])
     axis = {"values": _powers(rows, near), "format": ".6~f", "labelOverlap": "greedy"}
-    x = _quantity("low", title="coefficient (log)", axis=axis, scale={"type": "symlog", "constant": near})
+    x = _quantity(
+        "low", title="coefficient (log on either side of 0)", axis=axis, scale={"type": "symlog", "constant": near}
+    )
     bars = {
         "data": {"name": "bars"},
         "mark": {"type": "bar", "clip": True},
         "encoding": {
             "x": x,
             "x2": {"field": "high"},
-            "y": _quantity("prefixes", title="prefixes (log)", axis={"tickCount": 3}, scale={"type": "symlog"}),
+            "y": _quantity("prefixes", title="prefixes (log)", axis=_counts(rows), scale={"type": "symlog"}),
             "y2": {"datum": 0},
             "color": {
                 "field": "side",
@@ -132,6 +134,14 @@ def activity_rows(
         *((lows[at], highs[at], up[at], SIDES[2]) for at in kept),
     ]
     return [dict(zip(("low", "high", "prefixes", "side"), bar, strict=True)) for bar in bars]
+
+
+def _counts(rows: Sequence[Spec]) -> Spec:
+    """Ticks at zero and at powers of ten, of which about four are told; Vega's own for this scale are two."""
+    most = max((row["prefixes"] for row in rows), default=1)
+    last = max(1, len(str(most)) - 1)
+    powers = [10**power for power in range(last, 0, -max(1, -(-last // 4)))]
+    return {"values": [0, *sorted(powers)], "format": "~s"}
 
 
 def _powers(rows: Sequence[Spec], near: float) -> list[float]:

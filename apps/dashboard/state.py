@@ -65,6 +65,20 @@ class Selection:
     """(run, step) of the checkpoint to compare with."""
 
     @property
+    def position(self) -> int | None:
+        """The position in the text that was chosen: a token, else the query of the locked cell; else None.
+
+        What a page looks at where nothing was chosen is its own default, and is never called chosen or locked.
+        """
+        if self.token is not None:
+            return self.token
+        return None if self.cell is None else self.cell[0]
+
+    def position_in(self, n_tokens: int) -> int | None:
+        """The chosen position, if a text of `n_tokens` has it."""
+        return self.position if self.position is not None and self.position < n_tokens else None
+
+    @property
     def spec(self) -> str:
         """The checkpoint as the command line writes it, without the folder."""
         return self.run if self.step is None else f"{self.run}@{self.step}"

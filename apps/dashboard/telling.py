@@ -1,6 +1,7 @@
 """Findings as they are read: a short lead each, and under it, when it is opened, the whole sentence with its numbers.
 
-They open and close in the browser, without asking the server. A lead that ends in a number ends in its interval, too.
+They open and close in the browser, without asking the server. A lead is a clause with a verb; where it tells a number,
+it goes on to the interval and the unit.
 """
 
 from __future__ import annotations
@@ -65,23 +66,41 @@ def findings_in_short(found: Iterable[Finding]) -> None:
 
 
 def lead(sentence: str) -> str:
-    """The clause before the numbers, or before all but the first with its interval.
+    """The first clause, without what stands in brackets; one with an interval goes on to the unit behind it.
 
     >>> lead("No induction head: the largest score is 0.1 [0.0, 0.2].")
     'No induction head'
     >>> lead("The loss falls by 0.5 nats [0.4, 0.6], from 1.5 to 1.0 (seed 0).")
     'The loss falls by 0.5 nats [0.4, 0.6]'
-    >>> lead("L0H5: previous-token head. 0.98 [0.98, 0.98] of its attention is on the token before.")
-    'L0H5: previous-token head'
+    >>> lead("L1H6: induction head. 0.70 [0.69, 0.71] of its attention is on the token after the earlier copy.")
+    'L1H6 is an induction head'
+    >>> lead("With the 2 memories (L1M2, L0M1) kept on, the share changes by 9 [8, 10] points, from 1% to 10%.")
+    'With the 2 memories kept on, the share changes by 9 [8, 10] points'
     """
-    ends = sorted(match.start() for match in re.finditer(r": |; |\. | \(| \[", sentence))
-    end = next((at for at in ends if at >= LEAST), None)
-    if end is None:
-        return sentence.removesuffix(".")
-    if sentence[end : end + 2] == " [":
-        close = sentence.find("]", end)
-        return sentence[: close + 1] if close > 0 else sentence
-    return sentence[:end]
+    told = _with_verb(BRACKETS.sub("", sentence))
+    interval = INTERVAL.search(told)
+    for end in ENDS.finditer(told, LEAST):
+        inside = interval is not None and interval.start() < end.start() < interval.end()
+        before = interval is None or end.start() < interval.start()
+        if not inside and not (before and end.group() == ", "):
+            return told[: end.start()]
+    return told.removesuffix(".")
+
+
+def _with_verb(sentence: str) -> str:
+    """The verdict on a head, as a clause: it is written as `L0H5: previous-token head`, or `L0H5: attends like ...`."""
+    named = re.match(r"(L\d+H\d+): (?=[a-z])", sentence)
+    if named is None:
+        return sentence
+    rest = sentence[named.end() :]
+    noun = re.match(r"[\w\- ]*\bhead\b(?=[.;:,]|$)", rest)
+    article = "" if noun is None else "is an " if rest[0] in "aeiou" else "is a "
+    return f"{named[1]} {article if noun and not rest.startswith('attends') else ''}{rest}"
+
+
+BRACKETS = re.compile(r" \([^()]*(?:\([^()]*\)[^()]*)*\)")
+INTERVAL = re.compile(r"\[[^\]]*\]")
+ENDS = re.compile(r": |; |\. |, ")
 
 
 def _one(finding: Finding) -> str:

@@ -97,7 +97,7 @@ def test_what_is_found_is_said_with_its_controls_its_price_and_step_0(result: Re
     assert all(" ".join(each.lines) == each.sentence for each in findings(result))
     assert len(first.lines) == 3, "what is found, the controls, step 0"
     assert "With memories that write exactly as much it changes by 0.0 points (median)" in dose.sentence
-    assert "The stronger, the more of the concept: its share is" in dose.sentence
+    assert "More strength gives more of the concept: its share is" in dose.sentence
     assert "nats per token more than what it writes itself" in price.sentence
 
 

@@ -75,7 +75,15 @@ def of(at: AppTest) -> tuple[Any, int]:
 
 def test_what_is_picked_moves_the_page_and_its_address(whole_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = lens(whole_runs, monkeypatch)
-    assert table(at)["token"] == len(table(at)["tokens"]) - 1, "the last one, until another is chosen"
+    last = len(table(at)["tokens"]) - 1
+    assert table(at)["token"] is None, "nothing is chosen, so nothing is locked"
+    assert f"Position {last - 1} " in said(at), "and the page looks at the last position that a token follows"
+    at = pick(at, "lens_table", {"token": str(last), "place": "L0"})
+    assert "the last: no token follows; the model's choice is" in said(at)
+    at.session_state["cell"] = "3.1"
+    at = pick(at, "lens_table", {"token": "", "place": ""})
+    assert table(at)["token"] == 3, "the query of the locked cell"
+    at.session_state["cell"] = ""
     at = pick(at, "lens_table", {"token": "4", "place": "L0.mid"})
     assert at.session_state["token"] == "4"
     assert (table(at)["token"], table(at)["chosen"]) == (4, "L0.mid")

@@ -92,8 +92,11 @@ function showPattern(view, shows) {
   paint(view)
 }
 
+// A sign has a name beside it, which is what is read out.
 function toggle(text, hint, pressed, flip) {
-  const button = element("button", "toggle", text)
+  const [shown, name] = [text].flat()
+  const button = element("button", "toggle", shown)
+  if (name) button.setAttribute("aria-label", name)
   Object.assign(button, { type: "button", title: hint, onclick: flip, pressed })
   if (pressed) button.setAttribute("aria-pressed", "false")
   return button
@@ -117,15 +120,15 @@ function makeControls(view) {
       view.toMax = !fits(view)
       paint(view)
     }),
-    toggle("√", "Colours by the square root: weak values are told apart, strong ones less so", () => rooted(view), () => {
+    toggle(["√", "colours by the square root"], "Colours by the square root: weak values are told apart, strong ones less so", () => rooted(view), () => {
       view.weak = !rooted(view)
       paint(view)
     }),
   )
   if (data.size > 16) {
     const group = element("span", "segments")
-    group.append(toggle("−", "Show more of the text, smaller", null, () => zoom(view, false)))
-    group.append(toggle("+", "Show less of the text, larger", null, () => zoom(view, true)))
+    group.append(toggle(["−", "show more of the text, smaller"], "Show more of the text, smaller", null, () => zoom(view, false)))
+    group.append(toggle(["+", "show less of the text, larger"], "Show less of the text, larger", null, () => zoom(view, true)))
     parts.push(group)
   }
   parts.push(pngButton(view.root, () => `attention ${data.heads[view.shown]}`, data, view.sharpen))

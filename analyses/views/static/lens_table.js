@@ -154,7 +154,7 @@ function fill(view, cell, place, position) {
   cell.setAttribute("tabindex", "-1")
   const rank = shown.rank(place, position)
   const name = `${shown.places[place]}, position ${data.start + position} ‘${data.tokens[position]}’: ‘${token}’ ${number(shown.probability(place, position))}`
-  cell.setAttribute("aria-label", `${name}, ${data.target} has rank ${rank}`)
+  cell.setAttribute("aria-label", `${name}, ${namedTarget(data, position)} has rank ${rank}`)
   const other = view.shows === 2 ? data.words[view.tables[1].top(place, position)] : token
   const hit = (table) => (isTarget(table, place, position) ? " hit" : "")
   cell.append(element("span", `token${hit(shown)}`, token))
@@ -164,11 +164,15 @@ function fill(view, cell, place, position) {
 }
 
 function footOf(view, shown, position) {
-  const guessed = view.data.start + position === view.data.last && view.data.guessed
+  const guessed = isGuessed(view.data, position)
   const foot = element("td", "foot")
   const hit = isTarget(shown, shown.places.length - 1, position) ? " hit" : ""
   foot.append(element("span", `token${hit}`, view.data.words[shown.targets[position]]))
-  if (guessed) foot.classList.add("guessed")
+  if (guessed) {
+    foot.classList.add("guessed")
+    foot.title = `${namedTarget(view.data, position)} ‘${view.data.words[shown.targets[position]]}’`
+    foot.firstChild.textContent = `(${foot.firstChild.textContent})`
+  }
   return foot
 }
 

@@ -50,10 +50,14 @@ export function reading(data, table, place, position) {
   const target = data.words[table.targets[position]]
   return [
     tops.join("  "),
-    `${data.target} ‘${target}’: rank ${table.rank(place, position)}, log-probability ${nats(table.logProbability(place, position))}` +
+    `${namedTarget(data, position)} ‘${target}’: rank ${table.rank(place, position)}, log-probability ${nats(table.logProbability(place, position))}` +
       `   KL to final ${nats(table.divergence(place, position))}   entropy ${nats(table.entropy(place, position))} nats`,
   ]
 }
+
+// What the target is here: behind the text's last token nothing follows.
+export const isGuessed = (data, position) => data.guessed && data.start + position === data.last
+export const namedTarget = (data, position) => (isGuessed(data, position) ? "no next token here; the model's choice" : data.target)
 
 export function describe(view, place, position) {
   const { data, shows, tables } = view

@@ -67,6 +67,7 @@ export async function savePng(root, file, sharpen) {
 // A small button that saves its view; `name` is asked when it is pressed.
 export function pngButton(root, name, data = {}, sharpen) {
   const button = element("button", "toggle png", "PNG")
+  button.setAttribute("aria-label", "save as a PNG picture")
   Object.assign(button, { type: "button", title: "Save what is shown as a picture", hidden: data.png === false })
   button.onclick = () => savePng(root, name(), sharpen)
   return button

@@ -41,11 +41,15 @@ memory = chosen.memory
 if saved is not None:
     st.header("Find a memory")
     listed = memory_finder.draw(saved)
-    memory = memory or memory_finder.searched_in(saved.result) or memory_facts.strongest(saved.result)
+    result = saved.result
+    begun = memory or memory_finder.searched_in(result) or memory_finder.best(listed, result)
+    memory = begun or memory_facts.strongest(result)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.header(memory_name(*memory), width="content")
         memory_finder.steps(listed, memory)
     _unasked(memory)
+    if begun is None:
+        components.caption("none is chosen: of those that promote what follows their top trigger, the surest")
     memory_parts.one(saved, run, chosen, memory)
     memory_parts.evidence(saved, run, chosen, memory)
     memory_over.draw(saved, run, memory, selecting.compared())

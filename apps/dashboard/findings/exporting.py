@@ -49,7 +49,11 @@ def _base() -> str:
 
 def _files(found: Notebook, run: Run, step: int | None, claims: ClaimShelf) -> None:
     title = f"Findings in {run.name}"
-    whole = partial(_page, found, title, run, step, claims, _base())
+    every = st.checkbox(
+        "HTML: with what every study found at this checkpoint, below the pins", key="export_studies",
+        help="Without it the page holds the pins, and the verdicts on this run's written claims.",
+    )  # fmt: skip
+    whole = partial(_page, found, title, run, step, claims, _base(), studied=every)
     with st.container(horizontal=True, gap="xsmall"):
         _file("HTML", whole, "html", "text/html")
         _file("Markdown", partial(_markdown, found, title, claims), "md", "text/markdown")
@@ -66,10 +70,12 @@ def _file(kind: str, make: Callable[[], str | bytes], ending: str, mime: str) ->
     st.download_button(kind, make, f"findings.{ending}", mime, key=f"findings-{ending}", on_click="ignore")
 
 
-def _page(found: Notebook, title: str, run: Run, step: int | None, claims: ClaimShelf, base: str) -> str:
+def _page(
+    found: Notebook, title: str, run: Run, step: int | None, claims: ClaimShelf, base: str, *, studied: bool
+) -> str:
     verdicts = tuple(verdict_finding(record) for record in claims.records)
     beside = [Beside(heading="Verdicts on written claims", findings=verdicts)] if verdicts else []
-    for study, result in studies.saved_at(run, step).items():
+    for study, result in (studies.saved_at(run, step) if studied else {}).items():
         said = tuple(finding for finding in result.findings() if finding.of_run)
         beside.append(Beside(heading=f"{get_study(study).question} ({run.name}@{step})", findings=said))
     return page(found, title, beside=beside, base=base)

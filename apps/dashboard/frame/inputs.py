@@ -14,8 +14,11 @@ import streamlit as st
 from apps.dashboard.data import Run
 from interp.live import LiveText
 
-PROMPT = "def load(path):\n    return open(path)\n\ndef save(path):\n    return open("
-"""The text to begin with: it repeats itself, so that heads which copy have something to copy."""
+PROMPT = "def load(x):\n    return open(x)\n\ndef save(x):\n    return open("
+"""The text to begin with: it repeats itself, so that heads which copy have something to copy.
+
+As bytes with a BOS it has 63 tokens, so that the 64 positions of a demo run hold all of it.
+"""
 
 SCRUB = "scrub"
 """Key of the slider over the checkpoints. It is not bound: it follows `step`, which is."""
@@ -42,14 +45,15 @@ def pick_step(run: Run) -> int | None:
     if len(run.steps) > 1:
         with st.container(horizontal=True, gap="xsmall", vertical_alignment="bottom", key="scrubber"):
             at = run.steps.index(step)
-            st.button("‹", key="earlier", on_click=move, args=(run.steps, -1), disabled=at == 0,
-                      help="The checkpoint before, key [")  # fmt: skip
+            st.button("Checkpoint before", key="earlier", icon=":material/chevron_left:", on_click=move,
+                      args=(run.steps, -1), disabled=at == 0, help="The checkpoint before, key [")  # fmt: skip
             st.session_state[SCRUB] = step
             st.select_slider(
                 "All checkpoints", run.steps, key=SCRUB, on_change=_scrubbed, label_visibility="collapsed",
                 format_func=lambda each: f"{each:,}", width="stretch",
             )  # fmt: skip
-            st.button("›", key="later", on_click=move, args=(run.steps, 1), disabled=at == len(run.steps) - 1,
+            st.button("Checkpoint after", key="later", icon=":material/chevron_right:", on_click=move,
+                      args=(run.steps, 1), disabled=at == len(run.steps) - 1,
                       help="The checkpoint after, key ]")  # fmt: skip
     return step
 

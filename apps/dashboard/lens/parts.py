@@ -20,7 +20,7 @@ from apps.dashboard.panels import Panel
 from apps.dashboard.selecting import Compared
 from apps.dashboard.state import Selection
 from interp.live_lens import LONGEST, LiveLens
-from interp.live_targets import one_token
+from interp.live_targets import Target, one_token
 from model.errors import CutawayError
 
 PITFALLS = (
@@ -51,6 +51,16 @@ class Looked:
     def names(self) -> tuple[str, str]:
         """What the two checkpoints are called."""
         return self.chosen.spec, "" if self.compared is None else self.compared.spec
+
+    @property
+    def chosen_here(self) -> bool:
+        """Whether the position was chosen; else it is the page's own."""
+        return self.chosen.position == self.position
+
+    @property
+    def guessed(self) -> bool:
+        """Whether no token follows here in the text, so that the target is the model's own choice."""
+        return self.asked.target == Target.NEXT and self.position == self.seen.n_text - 1
 
     def target(self) -> str:
         """How the target is printed at the chosen position."""
@@ -102,13 +112,13 @@ def read(run: Run, chosen: Selection, compared: Compared | None) -> Looked | Non
 
 
 def _position(chosen: Selection, n_text: int) -> int:
-    if chosen.token is None:
-        return n_text - 1
-    if chosen.token >= n_text:
-        said = f"token: there is no position {chosen.token} in this text; it has 0..{n_text - 1}. Below: the last."
-        st.warning(components.literal(said), icon=":material/link_off:")
-        return n_text - 1
-    return chosen.token
+    """The chosen position; else the last one that a token of the text follows."""
+    chosen_at, otherwise = chosen.position_in(n_text), max(0, n_text - 2)
+    if chosen_at is None and chosen.position is not None:
+        part = "token" if chosen.token is not None else "cell"
+        said = f"{part}: there is no position {chosen.position} in this text; it has 0..{n_text - 1}"
+        st.warning(components.literal(f"{said}. Below: {otherwise}."), icon=":material/link_off:")
+    return otherwise if chosen_at is None else chosen_at
 
 
 def _other(chosen: Selection, asked: Asked, seen: LiveLens, compared: Compared | None) -> LiveLens | None:
@@ -130,7 +140,6 @@ def _keys(position: int, n_text: int) -> None:
     keys.bind("j", "next token", _go, position, 1, n_text)
     keys.bind("k", "token before", _go, position, -1, n_text)
     keys.bind("v", "what the table's colours show", _cycle)
-    keys.browser("d", "the two checkpoints, and their difference")
 
 
 def _go(position: int, by: int, n_text: int) -> None:
@@ -153,7 +162,8 @@ def table(looked: Looked) -> None:
         there = reads.at(looked.chosen, looked.compared.run, looked.compared.step)
         wheres.append(reads.where(looked.compared.run, there, looked.asked, seen.start))
     payload = reads.table(seen, looked.other, looked.asked, looked.names, *wheres)
-    live = {"token": looked.position, "chosen": looked.place, "cells": st.session_state.get(CELLS)}
+    token = looked.position if looked.chosen_here else None  # what the page looks at of itself is not locked
+    live = {"token": token, "chosen": looked.place, "cells": st.session_state.get(CELLS)}
     panel = Panel(
         key="lens_table", title="The stream read as a prediction", rows=lambda: lens_rows(seen),
         about=looked.about(note=seen.reading.note),
@@ -166,17 +176,21 @@ def table(looked: Looked) -> None:
         seen.source, looked.chosen.spec, f"weights {weights}", stretch if len(seen.tokens) < seen.n_text else None,
         None if looked.compared is None else f"compared with {looked.compared.spec}",
         "bold, underlined: the target",
+        None if looked.chosen_here else f"below: position {looked.position}, as none is chosen",
     )  # fmt: skip
     st.caption(components.literal(" ".join((seen.reading.note, *PITFALLS))))
     pins.offer(
         title=title(looked), sentences=[sentence(looked)], panel=panel,
-        view=View.LENS_TABLE, payload={**payload, "token": looked.position, "chosen": looked.place},
+        view=View.LENS_TABLE, payload={**payload, "token": token, "chosen": looked.place},
     )  # fmt: skip
 
 
 def title(looked: Looked) -> str:
     """What stands at the chosen position, and the target there."""
-    return f"Position {looked.position} ‘{visible(looked.seen.tokens[looked.here])}’ → ‘{looked.target()}’"
+    at = f"Position {looked.position} ‘{visible(looked.seen.tokens[looked.here])}’"
+    if looked.guessed:
+        return f"{at}, the last: no token follows; the model's choice is ‘{looked.target()}’"
+    return f"{at} → ‘{looked.target()}’"
 
 
 def sentence(looked: Looked) -> str:
@@ -187,7 +201,8 @@ def sentence(looked: Looked) -> str:
     first = next((index for index in range(len(ranks)) if set(ranks[index:]) == {1}), None)
     when = f"has rank {ranks[-1]}" if first is None else f"is first from {rows['place'].iloc[first]} on"
     text = looked.seen.source.removeprefix("n = 1: ")
-    return f"‘{looked.target()}’ {when}, {end} ({looked.chosen.spec}; one position of one text: {text})."
+    target = f"The model's own choice, ‘{looked.target()}’," if looked.guessed else f"‘{looked.target()}’"
+    return f"{target} {when}, {end} ({looked.chosen.spec}; one position of one text: {text})."
 
 
 def leave() -> None:

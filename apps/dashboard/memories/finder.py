@@ -21,6 +21,7 @@ from apps.dashboard.address import Part, choice_of, restore, write
 from apps.dashboard.panels import Panel, about_saved
 from apps.dashboard.state import memory_name
 from interp.pattern_kinds import TriggerPattern
+from interp.places import parse_place
 from model.errors import CutawayError
 
 LIMIT = 200
@@ -46,6 +47,7 @@ def draw(saved: SavedResult) -> list[str]:
         return []
     for note in found.notes:
         components.caption(note)
+    order = "the best match first" if query.text else "the surest value first, those that never fired last"
     if not found.rows:
         components.caption(f"none of {n_memories:,} memories is like that")
         return []
@@ -64,7 +66,7 @@ def draw(saved: SavedResult) -> list[str]:
         )  # fmt: skip
     listed = [str(row["memory"]) for row in found.rows]
     many = f"the first {len(listed)} of {found.n:,} found" if found.n > len(listed) else f"{found.n:,} found"
-    components.caption(f"{many}, of {n_memories:,} memories", "click a row to open one, or step with J and K")
+    components.caption(f"{many}, of {n_memories:,} memories", order, "click a row to open one, or step with J and K")
     return listed
 
 
@@ -138,17 +140,20 @@ def _asked(result: Result) -> Query:
             placeholder="a token, the end of a trigger, or L1M37",
         )  # fmt: skip
         layer = st.selectbox(
-            "Layer", [ANY, *map(str, range(n_layers))], key=parts["layer"].key, width=90,
+            "Layer", [ANY, *map(str, range(n_layers))], key=parts["layer"].key, width=90, on_change=_searched,
             format_func=lambda each: each or "any",
         )  # fmt: skip
         kind = st.selectbox(
-            "Pattern of its triggers", [ANY, *TriggerPattern], key="wanted_kind", width=250,
+            "Pattern of its triggers", [ANY, *TriggerPattern], key="wanted_kind", width=250, on_change=_searched,
             format_func=lambda each: kind_name(TriggerPattern(each)) if each else "any",
         )  # fmt: skip
-        concept = st.text_input("Concept", key="wanted_concept", live=True, placeholder="digits", width=130)
-        state = st.selectbox(
-            "State", [ANY, *MemoryState], key="wanted_state", width=110, format_func=lambda each: each or "any"
+        concept = st.text_input(
+            "Concept", key="wanted_concept", live=True, placeholder="digits", width=130, on_change=_searched
         )
+        state = st.selectbox(
+            "State", [ANY, *MemoryState], key="wanted_state", width=110, on_change=_searched,
+            format_func=lambda each: each or "any",
+        )  # fmt: skip
     write(list(parts.values()))
     keys.focus("/", "search the memories", "wanted")
     return Query(
@@ -165,6 +170,20 @@ def _open_address(result: Result) -> None:
     address = searched_in(result)
     if address is not None:
         _open(memory_name(*address))
+    else:
+        _searched()
+
+
+def _searched() -> None:
+    """Let go of the memory that was chosen before this search, so that the best hit is open until one is chosen."""
+    st.session_state["memory"] = ""
+
+
+def best(listed: Sequence[str], result: Result) -> Memory | None:
+    """The best hit of a search; None where nothing is searched for, or nothing was found."""
+    asked = any(st.session_state.get(part.key) for part in _parts(result.n_layers).values())
+    place = parse_place(listed[0]) if asked and listed else None
+    return None if place is None or place.index is None else (place.layer, place.index)
 
 
 def steps(listed: Sequence[str], memory: Memory) -> None:

@@ -43,10 +43,13 @@ def draw(run: Run, chosen: Selection, memory: Memory, saved: SavedResult | None)
                      "from interp.live import coefficients, live_tokens"],
         ),
     )  # fmt: skip
-    panels.show(View.TOKEN_ROWS, coefficient_payload(tokens, values), panel)
+    at = chosen.position_in(len(tokens))
+    panels.show(View.TOKEN_ROWS, coefficient_payload(tokens, values, at), panel)
     components.caption(source, f"{run.name}@{chosen.step}")
+    key = f"written_at_{len(tokens)}"
+    st.session_state[key] = len(tokens) - 1 if at is None else at
     position = st.selectbox(
-        "Memories that write most at", range(len(tokens)), index=len(tokens) - 1, key=f"written_at_{len(tokens)}",
+        "Memories that write most at", range(len(tokens)), key=key, on_change=_look_at, args=(key,),
         format_func=lambda at: f"{at}  {visible(tokens[at])}", width=260,
     )  # fmt: skip
     panels.table(
@@ -56,6 +59,11 @@ def draw(run: Run, chosen: Selection, memory: Memory, saved: SavedResult | None)
     components.caption(
         "written: |m| |v|, in stream units", "share: of all that its layer's memories write there", source
     )
+
+
+def _look_at(key: str) -> None:
+    """Choose the position, for the other pages too."""
+    st.session_state["token"] = str(st.session_state[key])
 
 
 def _writing(

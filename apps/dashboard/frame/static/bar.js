@@ -4,6 +4,8 @@
 const BARS = new WeakMap()
 const SAID_FOR = 2600 // milliseconds
 const ENTRY = ".st-key-menu [data-testid='stPageLink']"
+const INSIDE = "[data-testid='stMain'] [data-testid='stPageLink'] a"
+const COMPLETED = new WeakMap()
 
 const make = (tag, className, text) => {
   const made = document.createElement(tag)
@@ -23,6 +25,30 @@ export function targetOf(path, own, search, shared) {
   const kept = [...new URLSearchParams(search)].filter(([name]) => shared.includes(name))
   const query = new URLSearchParams([...kept, ...new URLSearchParams(own)]).toString()
   return query ? `${path}?${query}` : path
+}
+
+// The address that a link of a page leads to: what all pages share, but where the link says something else, and its rest.
+export function linkedTo(given, here, shared) {
+  const url = new URL(given, here)
+  const own = url.searchParams
+  const kept = [...new URL(here).searchParams].filter(([name]) => shared.includes(name) && !own.has(name))
+  url.search = new URLSearchParams([...kept, ...own]).toString()
+  return url.href
+}
+
+// Streamlit's address of a link, also where this script has completed it.
+function givenOf(link) {
+  const now = link.getAttribute("href")
+  const completed = COMPLETED.get(link)
+  return completed?.made === now ? completed.given : now
+}
+
+function completed(view, link) {
+  const given = givenOf(link)
+  const made = linkedTo(given, location.href, view.data.shared)
+  COMPLETED.set(link, { given, made })
+  link.setAttribute("href", made)
+  return made
 }
 
 // The entry of the menu that a link stands for: the path of its page, and that page's own parts of the address.
@@ -83,7 +109,7 @@ async function copy(view) {
   const link = withoutPart(location.href, "notes")
   try {
     await navigator.clipboard.writeText(link)
-    say(view, "Link copied")
+    say(view, link === location.href ? "Link copied" : "Link copied, without your notebook: who has its name can change the pins")
   } catch {
     const field = make("input")
     field.value = link
@@ -121,8 +147,23 @@ function free(view) {
   })
 }
 
+// Streamlit would put what a link says after what is selected now, and the first of two counts. So a link of a page is
+// followed as an address is that one goes back to.
+function follow(view, event) {
+  const link = event.composedPath().find((node) => node.matches?.(INSIDE))
+  if (!link || link.target === "_blank") return
+  const goal = completed(view, link)
+  if (event.type !== "click") return
+  event.stopPropagation()
+  if (event.ctrlKey || event.metaKey || event.shiftKey) return
+  event.preventDefault()
+  history.pushState({}, "", goal)
+  dispatchEvent(new PopStateEvent("popstate", { state: {} }))
+}
+
 function watch(view) {
   const linkOf = (event) => event.composedPath().find((node) => node.matches?.(`${ENTRY} a`))
+  const following = (event) => follow(view, event)
   // Streamlit's own address of an entry lacks what all pages share, and that of the first page is empty.
   const complete = (event) => {
     const link = linkOf(event)
@@ -141,7 +182,10 @@ function watch(view) {
     if (!ready) view.waiting = link
   }
   const answering = (event) => answer(view, event.detail)
-  const listeners = [["pointerdown", complete], ["focusin", complete], ["click", hold], ["cutaway-frame", answering]]
+  const listeners = [
+    ["pointerdown", complete], ["focusin", complete], ["click", hold], ["cutaway-frame", answering],
+    ["pointerdown", following], ["focusin", following], ["click", following],
+  ]
   listeners.forEach(([name, listener]) => document.addEventListener(name, listener, true))
   return () => listeners.forEach(([name, listener]) => document.removeEventListener(name, listener, true))
 }
