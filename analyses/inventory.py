@@ -1,6 +1,7 @@
 """What is saved of a run: checkpoints, results of every study, logs; how much, since when, and what makes the rest.
 
-Only names, sizes and times of files are read, so that it costs nothing however much there is.
+Only names, sizes and times of files are read, and of results at the one step that is asked about which weights they
+are of, so that it costs nothing however much there is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pandas as pd
 
 from analyses.registry import STUDIES
 from analyses.results import RECORD, from_here
+from analyses.shelf import studied_weights, weights_now
 from model.checkpoint import CONFIG, checkpoint_path, checkpoint_steps
 from model.config import GPTConfig
 from model.errors import CutawayError
@@ -52,11 +54,23 @@ def _files(run: Path) -> Iterator[dict[str, Any]]:
 
 def _study(run: Path, study: str, step: int | None) -> dict[str, Any]:
     found = sorted(record.parent for record in (run / "studies" / study).glob(f"[!.]*/{RECORD}"))
-    names = [folder.name.partition("-")[0] for folder in found]
-    steps = [int(name) for name in names if name.isdigit()]
-    here = "" if step is None else ("yes" if step in steps else "no")
+    steps = [step_there for folder in found if (step_there := _at(folder)) is not None]
+    here = "" if step is None else _here(run, step, [folder for folder in found if _at(folder) == step])
     at = str(from_here(run)) if step is None else f"{from_here(run)}@{step}"
     return _row(study, found, steps, here, "" if here == "yes" else f"cutaway run {study} {shlex.quote(at)}")
+
+
+def _at(folder: Path) -> int | None:
+    name = folder.name.partition("-")[0]
+    return int(name) if name.isdigit() else None
+
+
+def _here(run: Path, step: int, found: list[Path]) -> str:
+    """Whether there is a result of this very checkpoint: the run may have been trained again in place."""
+    if not found:
+        return "no"
+    now, studied = weights_now(run, step), [studied_weights(folder) for folder in found]
+    return "yes" if now is None or any(weights in (now, None) for weights in studied) else "of other weights"
 
 
 def _row(what: str, found: list[Path], steps: list[int], here: str, command: str) -> dict[str, Any]:

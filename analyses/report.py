@@ -12,7 +12,7 @@ from typing import Any
 
 from analyses.registry import STUDIES, Finding
 from analyses.results import SavedResult
-from analyses.shelf import fault_sentences, shelf_of_run
+from analyses.shelf import fault_sentences, of_its_weights, shelf_of_run
 from model.errors import CutawayError, InputError
 from model.files import write_atomically
 from model.lab import imported_from, read_metrics, read_run
@@ -59,7 +59,7 @@ def gathered(run_dir: Path, results: Sequence[SavedResult]) -> Report:
     for saved in results:
         try:
             saved.result  # noqa: B018  (reading is the point)
-            good.append(saved)
+            good.append(of_its_weights(saved))
         except CutawayError as error:
             faults.append(error)
     return _report(run_dir, good, fault_sentences(faults))
@@ -69,7 +69,7 @@ def gathered_from(run_dir: Path) -> Report:
     """A report on a run with every study's results that are saved for it; `InputError` where there is none to read."""
     shelves = [shelf_of_run(run_dir, study) for study in STUDIES]
     results = [saved for each in shelves for saved in each.results]
-    faults = [fault for each in shelves for fault in each.faults]
+    faults = fault_sentences([error for each in shelves for error in each.errors])
     if not results:
         raise InputError(_nothing_saved(run_dir, faults))
     return _report(run_dir, results, faults)

@@ -3,7 +3,8 @@
     runs/NAME/claims/FILE.toml               claims as they were written
     runs/NAME/claims/FILE/CLAIM/STEP.json    their verdicts
 
-A file that cannot be read costs a sentence, not the others.
+A file that cannot be read costs a sentence, not the others; so does a verdict on other weights than the checkpoint
+holds by now.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from analyses.claims.files import Claim, read_claims
 from analyses.claims.records import Record, load_record
 from analyses.claims.wording import sentence, short_effect
 from analyses.registry import Finding
-from model.errors import CutawayError
+from analyses.shelf import weights_now
+from model.errors import CheckpointError, CutawayError
 
 FOLDER = "claims"
 
@@ -63,7 +65,7 @@ def claim_shelf(run_dir: Path) -> ClaimShelf:
     folder, records, claims, faults = run_dir / FOLDER, [], [], []
     for path in sorted(folder.glob("*/*/*.json")):
         try:
-            records.append(load_record(path))
+            records.append(_of_its_weights(load_record(path), path, run_dir))
         except CutawayError as error:
             faults.append(str(error))
     for path in sorted(folder.glob("*.toml")):
@@ -72,6 +74,17 @@ def claim_shelf(run_dir: Path) -> ClaimShelf:
         except CutawayError as error:
             faults += str(error).splitlines()
     return ClaimShelf(records=tuple(records), claims=tuple(claims), faults=tuple(faults))
+
+
+def _of_its_weights(record: Record, path: Path, run_dir: Path) -> Record:
+    tested = record.verdict.checkpoint
+    now = weights_now(run_dir, tested.step)
+    if now in (None, tested.weights_sha256):
+        return record
+    raise CheckpointError(
+        f"{path} is the verdict on other weights ({tested.weights_sha256[:8]}) than step {tested.step} holds by now "
+        f"({now[:8]}); test the claim again, or delete the file."
+    )
 
 
 def verdict_rows(records: Sequence[Record]) -> pd.DataFrame:

@@ -6,7 +6,7 @@ bound text inputs of the entrypoint, and through them into the address. Pointing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
 import pandas as pd
@@ -18,7 +18,7 @@ from analyses.shelf import Shelf
 from analyses.views import View, sources
 from analyses.views.payload import Payload, apart, checked, live_fields
 from analyses.views.sources import follower
-from apps.dashboard import data, telling
+from apps.dashboard import data, keys, telling
 from apps.dashboard.address import Part, choice_of, restore, write
 from apps.dashboard.charts import inlined, spec_of
 from apps.dashboard.data import Run
@@ -46,10 +46,20 @@ def show(view: View, payload: Payload, key: str, *, live: Mapping[str, Any] | No
     What a click changes (`analyses.views.payload.LIVE`) is sent apart from the rest, by a second mount that draws
     nothing: the rest then stays as it was, and none of it is sent again. `live` is laid over what the payload says.
     """
+    for name, what in _answered(view, payload):
+        keys.browser(name, what)
     big, small = apart({**payload, **live_fields(live or {})})
     with st.container(gap=None):
         MOUNTS[view](key=key, data=checked({**big, "follows": key}), on_picked_change=lambda: _picked(key))
         _FOLLOWER(key=f"{key}_live", data=checked({"name": key, "fields": small}))
+
+
+def _answered(view: View, payload: Payload) -> Iterator[tuple[str, str]]:
+    """The keys that a view answers in the browser, wherever the focus is, and what they do; told in the help."""
+    if view is View.ATTENTION:
+        yield "s", "source and destination exchanged"
+    if payload.get("other") or len(payload.get("tables", ())) > 1:
+        yield "d", "one, the other, and their difference"
 
 
 def _picked(key: str) -> None:
@@ -153,30 +163,54 @@ def pick_from(
     key: str,
     alt: str,
     height: int | Literal["content"] = 320,
+    picked: str | None = None,
     words: Mapping[str, str] | None = None,
     widths: Mapping[str, int] | None = None,
+    helps: Mapping[str, str] | None = None,
 ) -> None:
-    """A table in which a click on a row selects what its column `name` says.
+    """A table in which a click anywhere in a row selects what its column `name` says.
 
-    `words` are what may stand in a column of lists, each word with its colour; `widths` are pixels of columns.
+    The row of `picked`, or else of what is selected, is ticked, however it came to be selected. `words` are what may
+    stand in a column of lists, each word with its colour; `widths` are pixels of columns, `helps` what they mean.
     """
 
-    def picked() -> None:
-        chosen = st.session_state[key].selection.rows
-        if chosen:
-            st.session_state[name] = str(rows.iloc[chosen[0]][name])
+    def clicked() -> None:
+        selection = st.session_state[key].selection
+        at = [row for row, _ in selection.cells] or selection.rows
+        if at:
+            st.session_state[name] = str(rows.iloc[at[0]][name])
 
-    wide, fractions = widths or {}, rows.select_dtypes("floating").columns
-    shown: dict[str, Any] = {column: st.column_config.Column(width=width) for column, width in wide.items()}
-    shown |= {column: st.column_config.NumberColumn(format="%.3f", width=wide.get(column)) for column in fractions}
+    _tick(list(rows[name]), picked or str(st.session_state.get(name) or ""), key)
+    wide, said, fractions = widths or {}, helps or {}, rows.select_dtypes("floating").columns
+    shown: dict[str, Any] = {
+        column: st.column_config.Column(width=wide.get(column), help=said.get(column)) for column in {**wide, **said}
+    }
+    shown |= {
+        column: st.column_config.NumberColumn(format="%.3f", width=wide.get(column), help=said.get(column))
+        for column in fractions
+    }
     listed = [column for column in rows if any(isinstance(cell, list) for cell in rows[column])] if words else []
     for column in listed:
         options, colours = list(words or {}), list((words or {}).values())
-        shown[column] = st.column_config.MultiselectColumn(options=options, color=colours, width=118)
+        shown[column] = st.column_config.MultiselectColumn(
+            options=options, color=colours, width=118, help=said.get(column)
+        )
     st.dataframe(
-        rows, hide_index=True, column_config=shown, height=height, key=key, alt=alt, on_select=picked,
-        selection_mode="single-row", placeholder="",
+        rows, hide_index=True, column_config=shown, height=height, key=key, alt=alt, on_select=clicked,
+        selection_mode=["single-row", "single-cell"], placeholder="",
     )  # fmt: skip
+
+
+def _tick(values: Sequence[Any], picked: str, key: str) -> None:
+    """Tick the row of `picked` before its table is drawn; a clicked cell is forgotten, so that any click is a new one.
+
+    What is ticked already is left alone: what is written is sent to the browser again.
+    """
+    rows = [at for at, value in enumerate(values) if str(value) == picked][:1]
+    wanted = {"selection": {"rows": rows, "columns": [], "cells": []}}
+    known = st.session_state.get(key)
+    if (known or {"selection": {"rows": [], "columns": [], "cells": []}}) != wanted:
+        st.session_state[key] = wanted
 
 
 def toggle_ablation(place: str) -> None:
@@ -207,7 +241,8 @@ def on_shelf(study: str, run: Run, step: int | None, shelf: Shelf) -> SavedResul
     faults(study, run, step)
     every = shelf.every(step)
     if not every:
-        missing_result(study, run, step, shelf)
+        left_out = any(fault.step in (None, step) for fault in data.faults(run, study))
+        missing_result(study, run, step, shelf, left_out=left_out)
         return None
     labels = {
         saved.provenance.config_hash: f"{data.settings_of(saved)} ({saved.provenance.created[:16].replace('T', ' ')})"
@@ -228,15 +263,28 @@ def on_shelf(study: str, run: Run, step: int | None, shelf: Shelf) -> SavedResul
     return next(saved for saved in every if saved.provenance.config_hash == chosen)
 
 
-def faults(study: str, run: Run, step: int | None) -> None:
-    """What cannot be read of a study's results: of damaged ones why; that those of this step are of an older version.
+def faults(study: str, run: Run, step: int | None, *, commands: bool = True) -> None:
+    """What is left out of a study's results: of damaged ones why; what has to be made again at this step, and how.
 
-    Older ones of other steps are nothing to be told of here.
+    Of other steps only those of other weights are told: they are missing wherever several steps stand together. Pages
+    that list commands of what is missing anyway need none here.
     """
     found = data.faults(run, study)
     if any(fault.outdated and fault.step == step for fault in found):
         caption(f"A result at step {step} was saved by another version of {study} and is left out: run it again.")
-    broken = [fault for fault in found if not fault.outdated]
+    changed = [fault for fault in found if fault.of_other_weights]
+    here = dict.fromkeys(fault.command for fault in changed if fault.step == step)
+    if here:
+        caption(
+            f"What {study} found at step {step} is of other weights than the checkpoint holds by now: run it again."
+        )
+        for command in here if commands else ():
+            st.code(command, language="bash")
+    elsewhere = sorted({fault.step for fault in changed if fault.step is not None} - {step})
+    if elsewhere:
+        steps = ", ".join(f"{each:,}" for each in elsewhere)
+        caption(f"Results of {study} at other steps are left out, being of other weights by now: {steps}.")
+    broken = [fault for fault in found if not (fault.outdated or fault.of_other_weights)]
     for fault in broken[:1]:
         damaged(CutawayError(fault.sentence))
     if len(broken) > 1:
@@ -245,9 +293,13 @@ def faults(study: str, run: Run, step: int | None) -> None:
                 st.caption(literal(fault.sentence))
 
 
-def missing_result(study: str, run: Run, step: int | None, shelf: Shelf) -> None:
-    """Say that a study has no result at this step, which command makes it, and at which steps there are some."""
-    missing(f"There is no {study} result at step {step}.", f"cutaway run {study} {data.spelled(run, step)}")
+def missing_result(study: str, run: Run, step: int | None, shelf: Shelf, *, left_out: bool = False) -> None:
+    """Say that a study has no result at this step, which command makes it, and at which steps there are some.
+
+    One that was left out, as was told, is none that is not there.
+    """
+    that = " that can be shown" if left_out else ""
+    missing(f"There is no {study} result at step {step}{that}.", f"cutaway run {study} {data.spelled(run, step)}")
     if shelf.steps:
         with st.container(horizontal=True, gap="small"):
             for other in shelf.steps:

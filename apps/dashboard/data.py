@@ -21,14 +21,15 @@ import streamlit as st
 from analyses import shelf as shelves_on_disk
 from analyses.registry import STUDIES, Finding, get_study
 from analyses.results import RECORD, TENSORS, OtherVersion, SavedResult, from_here
-from analyses.shelf import Shelf
+from analyses.shelf import OtherWeights, Shelf
 from apps.dashboard.launch import ROOT_VARIABLE
-from model.checkpoint import CONFIG, MANIFEST, Manifest, checkpoint_path, checkpoint_steps, read_manifest
+from model.checkpoint import CONFIG, Manifest, checkpoint_path, checkpoint_steps, read_manifest
 from model.config import GPTConfig
 from model.errors import CheckpointError, CutawayError
 from model.files import leading_out
-from model.lab import imported_from
+from model.lab import RUN, TOKENIZER, imported_from
 from model.settings import from_plain
+from model.training import eval_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,14 +128,14 @@ def lab(run: Run, step: int | None) -> Lab:
     """The opened checkpoint, verified; `CheckpointError` where it is damaged."""
     if step is None:
         raise CutawayError(f"{run.name} cannot be opened: {run.fault}")
-    return _opened(str(run.path), step, _stamp(checkpoint_path(run.path, step) / MANIFEST))
+    return _opened(str(run.path), step, opened_from(run, step))
 
 
 @st.cache_resource(max_entries=4, show_spinner="Opening the checkpoint")
-def _opened(path: str, step: int, stamp: int) -> Lab:
+def _opened(path: str, step: int, stamps: tuple[tuple[str, int], ...]) -> Lab:
     from model.lab import open_run
 
-    del stamp
+    del stamps
     return open_run(f"{path}@{step}")
 
 
@@ -149,39 +150,57 @@ def spelled(run: Run, step: int | None = None) -> str:
     return shlex.quote(str(path) if step is None else f"{path}@{step}")
 
 
+_NEIGHBOURS_KNOWN = 5.0
+"""Seconds after which it is looked again whether neighbours hold links; what is read itself is looked at each time."""
+
+
 def shelf(run: Run, study: str) -> Shelf:
     """What is saved of `study` for `run`; a damaged result costs a sentence, not the others."""
-    return shelves_on_disk.shelf(run.path, study, read=_read)
+
+    def read(folder: Path) -> SavedResult:
+        home = folder.parents[2]
+        if home not in (run.path, root()) and _is_barred(str(home)):
+            raise CutawayError(f"{home.name} is not read: it holds a link out of {root()}")
+        return _read(folder)
+
+    return shelves_on_disk.shelf(run.path, study, read=read)
+
+
+@st.cache_data(max_entries=256, ttl=_NEIGHBOURS_KNOWN, show_spinner=False)
+def _is_barred(path: str) -> bool:
+    """Whether a neighbour may not be read, as `_run` has it; its results of a pair would be shown with this run's."""
+    return leading_out(Path(path), root()) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A saved result that cannot be read."""
+    """A saved result that is left out."""
 
     step: int | None
     """None where it is damaged, or of no run."""
     outdated: bool
     """Whether it is whole, but of another version."""
+    of_other_weights: bool
+    """Whether it is whole, but the checkpoint holds other weights by now."""
+    command: str
+    """What makes it again; empty where it is damaged."""
     sentence: str
 
 
 def faults(run: Run, study: str) -> tuple[Fault, ...]:
-    """The results of `study` for `run` that cannot be read."""
-    found: list[Fault] = []
+    """The results of `study` for `run` that are left out."""
+    return tuple(_fault(error) for error in shelf(run, study).errors)
 
-    def read(folder: Path) -> SavedResult:
-        try:
-            return _read(folder)
-        except CutawayError as error:
-            if not folder.is_relative_to(run.path.parent / run.name) and folder.parents[1].name != "_studies":
-                raise  # of another run, which is told there
-            outdated = isinstance(error, OtherVersion)
-            step = error.saved.provenance.step if isinstance(error, OtherVersion) else None
-            found.append(Fault(step=step, outdated=outdated, sentence=str(error)))
-            raise
 
-    shelves_on_disk.shelf(run.path, study, read=read)
-    return tuple(found)
+def _fault(error: CutawayError) -> Fault:
+    known = error.saved if isinstance(error, OtherVersion | OtherWeights) else None
+    return Fault(
+        step=None if known is None else known.provenance.step,
+        outdated=isinstance(error, OtherVersion),
+        of_other_weights=isinstance(error, OtherWeights),
+        command="" if known is None else known.command,
+        sentence=str(error),
+    )
 
 
 def shelves(run: Run) -> dict[str, Shelf]:
@@ -303,6 +322,16 @@ def settings_of(saved: SavedResult) -> str:
 def question(study: str) -> str:
     """The one sentence that a study answers."""
     return get_study(study).question
+
+
+def opened_from(run: Run, step: int) -> tuple[tuple[str, int], ...]:
+    """What changes with any file that an opened checkpoint is read from: its own, held-out text, tokenizer, settings.
+
+    A checkpoint whose weights change or vanish is opened, and told, anew; so is what was computed with it.
+    """
+    shared = [run.path / name for name in (eval_rows.FILE_NAME, TOKENIZER, RUN)]
+    files = [*sorted(checkpoint_path(run.path, step).glob("*")), *shared]
+    return tuple((file.name, _stamp(file)) for file in files)
 
 
 def stamp(file: Path) -> int:

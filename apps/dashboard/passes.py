@@ -167,5 +167,8 @@ def _effect(
 
 
 def checkpoint_of(run: Run, step: int | None) -> str:
-    """Which checkpoint, and which weights: two runs may begin with the same ones and hold out different text."""
-    return f"{run.path}@{step} {'' if step is None else data.manifest(run, step).weights_sha256}"
+    """Which checkpoint, and the files it is read from now: other weights, or other held-out text, is another one."""
+    if step is None:
+        return f"{run.path}@"
+    read_from = ",".join(f"{name}:{stamp}" for name, stamp in data.opened_from(run, step))
+    return f"{run.path}@{step} {data.manifest(run, step).weights_sha256} {read_from}"

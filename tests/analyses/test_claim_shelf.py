@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from analyses.claims.verdict_figure import verdict_figure
 from analyses.claims.verdicts import Beside, Checkpoint, Measured, Verdict
 from analyses.figures import theme
 from interp.stats import Interval
+from model.manifest import MANIFEST, Manifest, sealed
+from model.run_folders import checkpoint_path
 
 
 def verdict(step: int, mean: float, standing: Standing, bound: str = "harm >= 1", claim: str = "copies") -> Record:
@@ -63,6 +66,22 @@ def test_a_damaged_file_costs_a_sentence_and_not_the_others(tmp_path: Path) -> N
         "mine.toml" in fault for fault in shelf.faults
     )
     assert claim_shelf(tmp_path / "no run").records == ()
+
+
+def test_a_verdict_on_other_weights_than_the_checkpoint_holds_is_left_out(tmp_path: Path) -> None:
+    for record in EVERY:
+        save_record(tmp_path, record)
+    for step, weights in ((0, "c" * 64), (512, "d" * 64)):
+        folder = checkpoint_path(tmp_path, step)
+        folder.mkdir(parents=True)
+        manifest = Manifest(step=step, tokens_seen=0, weights_sha256=weights, files={}, extra={})
+        (folder / MANIFEST).write_text(json.dumps(sealed(manifest)))
+    shelf = claim_shelf(tmp_path)
+    assert shelf.records == EVERY[:1]
+    (fault,) = shelf.faults
+    assert (
+        "the verdict on other weights (cccccccc) than step 512 holds by now (dddddddd); test the claim again" in fault
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -9,9 +10,12 @@ from types import MappingProxyType
 import pytest
 import torch
 
-from analyses import registry
+from analyses import inventory, registry
+from analyses.inventory import inventory_rows
 from analyses.results import RECORD, Provenance, save_result
-from analyses.shelf import shelf, shelf_of_run
+from analyses.shelf import OtherWeights, shelf, shelf_of_run
+from model.manifest import MANIFEST, Manifest, sealed
+from model.run_folders import checkpoint_path
 from tests.analyses import toy_study
 
 WHERE = Provenance(
@@ -22,7 +26,8 @@ WHERE = Provenance(
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "STUDIES", MappingProxyType({"toy": "tests.analyses.toy_study"}))
+    for module in (registry, inventory):
+        monkeypatch.setattr(module, "STUDIES", MappingProxyType({"toy": "tests.analyses.toy_study"}))
 
 
 def put(studies: Path, where: Provenance = WHERE) -> Path:
@@ -67,3 +72,45 @@ def test_a_damaged_result_costs_a_sentence_and_its_neighbours_nothing(tmp_path: 
     assert len(found.faults) == 1
     assert str(damaged) in found.faults[0]
     assert torch.equal(found.results[0].result.doubled, 6 * torch.eye(2))
+
+
+def checkpoint(run: Path, step: int, weights: str) -> None:
+    """The manifest of a checkpoint, which is all that a shelf reads of one."""
+    folder = checkpoint_path(run, step)
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = Manifest(step=step, tokens_seen=0, weights_sha256=weights, files={}, extra={})
+    (folder / MANIFEST).write_text(json.dumps(sealed(manifest)))
+
+
+def test_a_result_of_weights_that_the_checkpoint_no_longer_holds_is_left_out_with_its_command(tmp_path: Path) -> None:
+    run = tmp_path / "demo"
+    first = put(run / "studies", replace(WHERE, step=0, weights_sha256="begun"))
+    last = put(run / "studies")
+    twin = put(run / "studies", replace(WHERE, config={"seed": 0, "twin": "runs/demo-post"}, config_hash="1" * 12))
+    assert shelf(run, "toy").steps == (0, 8), "a checkpoint that is gone cannot be compared"
+    checkpoint(run, 0, "begun")
+    checkpoint(run, 8, "w")
+    assert [saved.path for saved in shelf(run, "toy").results] == [first, last, twin]
+    assert [saved.path for saved in shelf(tmp_path / "demo-post", "toy").results] == [twin]
+    assert here(run) == "yes"
+
+    checkpoint(run, 8, "others")
+    found = shelf(run, "toy")
+    assert [saved.path for saved in found.results] == [first]
+    (said,) = found.faults
+    assert "2 results of toy at steps 8, 8 are of other weights than the checkpoints hold by now" in said
+    assert f"`cutaway run toy {run}@8`" in said
+    assert {type(error) for error in found.errors} == {OtherWeights}
+    assert f"{last} is of other weights (w) than demo@8 holds by now (others)" in str(found.errors[0])
+    assert shelf(tmp_path / "demo-post", "toy").results == ()
+    assert shelf_of_run(run, "toy").results == found.results
+    assert here(run) == "of other weights"
+    put(run / "studies", replace(WHERE, weights_sha256="others"))
+    assert shelf(run, "toy").steps == (0, 8)
+    assert here(run) == "yes"
+
+
+def here(run: Path) -> str:
+    rows = inventory_rows(run, 8).set_index("what")
+    assert bool(rows.loc["toy", "command"]) is (rows.loc["toy", "at this step"] != "yes")
+    return str(rows.loc["toy", "at this step"])

@@ -25,35 +25,26 @@ from interp.gate_signs import GateSigns
 from interp.pattern_kinds import TriggerPattern
 from model.errors import InputError, UnknownNameError
 from tests.dashboard_pages import fire, opened, said, views
-from tests.dashboard_runs import STEP, trained
+from tests.dashboard_runs import STEP, STUDIES, trained, whole_runs
 from tests.undrawn import undrawn
 
 pytestmark = pytest.mark.whole
 
+__all__ = ["whole_runs"]  # a fixture
+
 STUDY = "ffn-memories"
-QUICK = [
-    "n_tokens=1024",
-    "n_triggers=5",
-    "n_shown=3",
-    "n_permutations=20",
-    "n_random_sets=20",
-    "n_deleted=2",
-    "n_sampled=32",
-]
+OTHERS = set(STUDIES) - {STUDY, "ffn-composition"}
 SHORT = ("train.steps=2", "train.checkpoint_every=2")
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with its memories, one of an attention-only model, and one whose result has no step 0 beside it."""
+def runs(whole_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with its memories alone, one of an attention-only model, and one whose result has no step 0 beside it."""
     root = tmp_path_factory.mktemp("runs")
-    whole = trained(root, "whole")
-    shutil.copytree(whole, root / "alone")
+    shutil.copytree(whole_runs / "whole", root / "whole", ignore=lambda _, names: set(names) & OTHERS)
+    shutil.copytree(whole_runs / "whole", root / "alone", ignore=shutil.ignore_patterns("studies"))
     with undrawn():
-        for step in (0, STEP):
-            run_study(STUDY, f"{whole}@{step}", QUICK)
-        run_study("ffn-composition", f"{whole}@{STEP}", ["n_prefixes=100"])
-        run_study(STUDY, f"{root / 'alone'}@{STEP}", [*QUICK, "step_zero=false", "n_deleted=0"])
+        run_study(STUDY, f"{root / 'alone'}@{STEP}", [*STUDIES[STUDY], "step_zero=false", "n_deleted=0"])
     trained(root, "heads-only", "model.ffn=none", *SHORT)
     return root
 
@@ -205,23 +196,25 @@ def test_the_search_stands_in_the_address_and_is_restored_from_it(
     assert "layer" not in at.query_params
 
 
-@pytest.mark.parametrize(
-    ("part", "value", "said_of_it"),
-    [
-        ("layer", "9", 'no layer "9"'),
-        ("pattern", "prase", 'no pattern "prase"'),
-        ("state", "asleep", 'no state of a memory "asleep"'),
-        (STUDY, "abc", f'no {STUDY} result at step {STEP} "abc"'),
-        ("memory", "L9M9", "no L9M9"),
-    ],
-)
-def test_a_part_of_the_address_that_means_nothing_is_told_on_the_page(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, part: str, value: str, said_of_it: str
+MEANINGLESS = {
+    "layer": ("9", 'no layer "9"'),
+    "pattern": ("prase", 'no pattern "prase"'),
+    "state": ("asleep", 'no state of a memory "asleep"'),
+    STUDY: ("abc", f'no {STUDY} result at step {STEP} "abc"'),
+    "memory": ("L9M9", "no L9M9"),
+}
+"""Parts of an address, and what is said of each."""
+
+
+def test_parts_of_the_address_that_mean_nothing_are_told_on_the_page(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at = opened(runs, "memories", monkeypatch, run="whole", **{part: value})
+    asked = {part: value for part, (value, _) in MEANINGLESS.items()}
+    at = opened(runs, "memories", monkeypatch, run="whole", **asked)
     assert not at.exception
     notices = [re.sub(r"\\(.)", r"\1", each.value) for each in at.main.warning]
-    assert any(said_of_it in notice for notice in notices), notices
+    for _, said_of_it in MEANINGLESS.values():
+        assert any(said_of_it in notice for notice in notices), (said_of_it, notices)
     assert views(at)["triggers"]["rows"]
 
 
@@ -435,22 +428,18 @@ def shelved(runs: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> Any:
     return saved.result
 
 
-@pytest.mark.parametrize(
-    ("other", "said_of_it"),
-    [
-        ("whole@0", "n = 1,054 and 1,054 prefixes"),
+def test_a_memory_stands_beside_itself_in_another_model(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = opened(runs, "memories", monkeypatch, run="whole", memory="L1M5", b="whole@0")
+    for other, said_of_it in (
+        ("whole@0", f"whole@0: n = {shelved(runs, monkeypatch, 0).n_prefixes:,} prefixes"),
         ("alone@24", "two runs: memories of one name need not do the same thing"),
         ("heads-only@2", "There is no ffn-memories result at step 2"),
-    ],
-)
-def test_a_memory_stands_beside_itself_in_another_model(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, other: str, said_of_it: str
-) -> None:
-    at = opened(runs, "memories", monkeypatch, run="whole", memory="L1M5", b=other)
-    assert not at.exception
-    assert said_of_it in said(at)
-    if other != "heads-only@2":
-        assert list(table(at, "model")["model"]) == [f"whole@{STEP}", other]
+    ):
+        at.selectbox(key="b").select(other).run()
+        assert not at.exception
+        assert said_of_it in said(at)
+        if other != "heads-only@2":
+            assert list(table(at, "model")["model"]) == [f"whole@{STEP}", other]
 
 
 def test_a_memory_that_the_other_model_has_not_is_told(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,13 +17,14 @@ from apps.dashboard import components, data, panels
 from apps.dashboard.data import Run
 from apps.dashboard.findings import pins
 from apps.dashboard.panels import Panel
+from model.checkpoint import MANIFEST, checkpoint_path
 
 MARKS = {"supported": ":material/check_circle:", "refuted": ":material/cancel:", "undecided": ":material/help:"}
 
 
 def draw(run: Run, step: int | None) -> ClaimShelf:
     """Every claim with a verdict, then the others."""
-    shelf = _shelf(str(run.path), _stamp(run.path / FOLDER))
+    shelf = _shelf(str(run.path), _stamp(run.path, run.steps))
     for fault in shelf.faults:
         st.error(components.literal(fault), icon=":material/broken_image:")
     if not (shelf.records or shelf.claims or shelf.faults):
@@ -103,6 +105,9 @@ def _shelf(path: str, stamp: tuple[tuple[str, int], ...]) -> ClaimShelf:
     return claim_shelf(Path(path))
 
 
-def _stamp(folder: Path) -> tuple[tuple[str, int], ...]:
-    files = (*folder.glob("*/*/*.json"), *folder.glob("*.toml"))
-    return tuple(sorted((str(file), file.stat().st_mtime_ns) for file in files))
+def _stamp(run: Path, steps: Sequence[int]) -> tuple[tuple[str, int], ...]:
+    """The times of claims, of verdicts, and of the checkpoints these are about; a file may go while it is looked at."""
+    folder = run / FOLDER
+    files = sorted((*folder.glob("*/*/*.json"), *folder.glob("*.toml")))
+    manifests = [checkpoint_path(run, step) / MANIFEST for step in steps]
+    return tuple((str(file), data.stamp(file)) for file in (*files, *manifests))

@@ -29,7 +29,7 @@ def draw(run: Run, step: int | None) -> None:
             telling.findings_in_short(finding for finding in data.findings(result) if finding.of_run)
             components.provenance(result)
         for study in data.shelves(run):
-            components.faults(study, run, step)
+            components.faults(study, run, step, commands=False)
         absent = [study for study in data.shelves(run) if study not in saved]
         if absent:
             commands = [f"cutaway run {study} {data.spelled(run, step)}" for study in absent]

@@ -60,6 +60,7 @@ def _beside(saved: SavedResult, run: Run, memory: Memory, other: Compared) -> No
         shelf.at(other.step),
     )
     if theirs is None:
+        components.faults(saved.study, other.run, other.step, commands=False)
         components.missing_result(saved.study, other.run, other.step, shelf)
         return
     named = {f"{run.name}@{saved.provenance.step}": saved, other.spec: theirs}
@@ -83,7 +84,9 @@ def _beside(saved: SavedResult, run: Run, memory: Memory, other: Compared) -> No
     same = other.run.name == run.name
     settings = saved.provenance.config_hash == theirs.provenance.config_hash
     components.caption(
-        f"n = {saved.result.n_prefixes:,} and {theirs.result.n_prefixes:,} prefixes",
+        f"{run.name}@{saved.provenance.step}: n = {saved.result.n_prefixes:,} prefixes",
+        f"{other.spec}: n = {theirs.result.n_prefixes:,} prefixes",
+        f"seeds {saved.provenance.seed} and {theirs.provenance.seed}",
         None if same else "two runs: memories of one name need not do the same thing",
         None if settings else f"with other settings: {data.settings_of(theirs)}",
     )  # fmt: skip

@@ -36,7 +36,7 @@ def draw(run: Run, step: int | None) -> None:
         with columns[at % 2]:
             _card(study, result, run, step)
     for study in shelves:
-        components.faults(study, run, step)
+        components.faults(study, run, step, commands=False)
     _absent({study: shelves[study] for study in shelves if study not in found}, run, step)
 
 

@@ -18,6 +18,7 @@ from analyses.training_dynamics_axis import PICKED, Time, looked_at
 from analyses.training_dynamics_lines import OTHER, position_figure
 from analyses.training_dynamics_result import Result
 from analyses.training_dynamics_tables import loss_rows, position_rows, runs_together, score_rows
+from analyses.training_dynamics_wording import unseen
 from apps.dashboard import components, data, panels, snippets
 from apps.dashboard.data import Run
 from apps.dashboard.findings import pins
@@ -70,6 +71,7 @@ def other_to_lay_over(compared: Compared | None, run: Run) -> SavedResult | None
         return None
     found_there = saved_for(compared.run, compared.step) or furthest(compared.run)
     if found_there is None:
+        components.faults(STUDY, compared.run, compared.step, commands=False)
         components.missing(
             f"{compared.run.name} has no result of {STUDY} to be laid over this one.",
             f"cutaway run {STUDY} {data.spelled(compared.run)}",
@@ -105,8 +107,7 @@ def lines(
     result = saved.result
     time = specs.time_of(saved, asked.axis())
     beside = compared.step if compared is not None and compared.run.name == run.name else None
-    unseen = "" if result.repeats.trained else ", unseen in training"
-    on_copies = f"n = {result.repeats.n_sequences} sequences of period {result.repeats.period}{unseen}"
+    on_copies = f"n = {result.repeats.n_sequences} sequences of period {result.repeats.period}{unseen(result)}"
 
     st.subheader("Loss")
     losses = _panel(
