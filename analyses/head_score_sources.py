@@ -32,12 +32,17 @@ from interp.stats import Intervals
 from model.errors import UnknownNameError, closest
 from model.settings import as_enum
 
+DYNAMICS = "training-dynamics"
+"""The study that holds kinds of attention at every checkpoint it looked at."""
+
 
 def scores(results: Mapping[str, Any], name: str, on: str = RANDOM) -> HeadScores | Absent:
     """One score of every head, or why there is none.
 
     Args:
-        results: `Result` of each study at hand, by the study's name.
+        results: `Result` of each study at hand, by the study's name; of training-dynamics what it holds of one
+            checkpoint (`analyses.training_dynamics_result.attention_at`), which is asked where attention-patterns is
+            not there.
         name: a key of MEANINGS.
         on: RANDOM, TEXT, or for a kind of attention the title of a reading.
 
@@ -48,6 +53,8 @@ def scores(results: Mapping[str, Any], name: str, on: str = RANDOM) -> HeadScore
         raise UnknownNameError(f'there is no score "{name}"; there are {", ".join(MEANINGS)}.{closest(name, MEANINGS)}')
     study = STUDIES.get(name, "attention-patterns")
     result = results.get(study)
+    if result is None and name in set(Kind) and DYNAMICS in results:
+        return _kind(results[DYNAMICS], Kind(name), on)
     if result is None and name == HARM and "attention-patterns" in results:
         return _tried(results["attention-patterns"], on)
     if result is None:

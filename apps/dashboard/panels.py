@@ -124,8 +124,10 @@ def table(
     height: int | Literal["auto", "content"] = "auto",
     shown: pd.DataFrame | None = None,
     pick: str | None = None,
+    picked: str | None = None,
     words: Mapping[str, str] | None = None,
     widths: Mapping[str, int] | None = None,
+    helps: Mapping[str, str] | None = None,
 ) -> None:
     """The panel's rows as a table.
 
@@ -135,8 +137,10 @@ def table(
         height: in pixels, or as the content needs.
         shown: the same rows as they look on the page, where that is not as they are exported.
         pick: the column whose cell a click on a row selects.
+        picked: what is ticked there, where it is not what the selection says.
         words: what may stand in a column of lists, each word with its colour.
         widths: pixels of columns.
+        helps: what columns mean, for who points at their names.
     """
     rows = panel.rows() if shown is None else shown
     with _framed(panel):
@@ -144,7 +148,8 @@ def table(
             components.table(rows, alt=alt, height=height)
         else:
             tall = 320 if height == "auto" else height
-            components.pick_from(rows, pick, key=panel.key, alt=alt, height=tall, words=words, widths=widths)
+            how = {"picked": picked, "words": words, "widths": widths, "helps": helps}
+            components.pick_from(rows, pick, key=panel.key, alt=alt, height=tall, **how)
         menu(panel, _offer(panel))
 
 
@@ -195,11 +200,11 @@ def style() -> None:
 
 def menu(panel: Panel, drawing: Offer) -> None:
     """The menu of a panel: nothing of it is computed while it is closed."""
-    _menu(panel, drawing, address())
+    _menu(panel, drawing)
 
 
 @st.fragment
-def _menu(panel: Panel, drawing: Offer, here: str) -> None:
+def _menu(panel: Panel, drawing: Offer) -> None:
     if st.session_state.pop(_PINNED, False):
         st.rerun()  # the notebook's name stands in the address, which a fragment alone cannot change
     box = st.popover(
@@ -208,10 +213,10 @@ def _menu(panel: Panel, drawing: Offer, here: str) -> None:
     )  # fmt: skip
     if box.open:
         with box:
-            _opened(panel, drawing, here)
+            _opened(panel, drawing)
 
 
-def _opened(panel: Panel, drawing: Offer, here: str) -> None:
+def _opened(panel: Panel, drawing: Offer) -> None:
     st.markdown(f"**{components.literal(panel.title)}**")
     try:
         rows = panel.rows()
@@ -225,7 +230,7 @@ def _opened(panel: Panel, drawing: Offer, here: str) -> None:
         if drawing.view is not None and drawing.payload is not None:
             _file(panel, "HTML", "text/html", partial(page, drawing.view, dict(drawing.payload), panel.title))
         _file(panel, "CSV", "text/csv", partial(exports.to_csv, rows))
-        saying = {"title": panel.title, "address": here, "python": panel.python}
+        saying = {"title": panel.title, "address": address(), "python": panel.python}
         _file(panel, "JSON", "application/json", partial(exports.to_json, rows, panel.about, **saying))
         st.button("Pin", key=f"pin-{panel.key}", icon=":material/push_pin:", on_click=_pin, args=(drawing, panel))
     components.caption(f"{len(rows):,} rows", "CSV: a text that a spreadsheet would take for a formula has ' before it")

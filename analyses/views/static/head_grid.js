@@ -3,6 +3,7 @@
 
 const GRIDS = new WeakMap()
 const DENSE = 16
+const DEEP = 24 // layers of which all are to be seen at once
 
 export function rankOf(values, layer, head) {
   const mine = values[layer][head]
@@ -139,6 +140,7 @@ function draw(view) {
   const grid = view.root.querySelector(".grid")
   const least = view.dense ? 26 : 36
   grid.classList.toggle("dense", view.dense)
+  grid.classList.toggle("deep", values.length > DEEP && !view.data.before)
   grid.style.gridTemplateColumns = `max-content repeat(${values[0].length}, minmax(${least}px, 84px))`
   grid.setAttribute("aria-label", `${label}, layers by heads`)
   view.cells = values.map((row, layer) => row.map((_, head) => makeCell(view, layer, head)))

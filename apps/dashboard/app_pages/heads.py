@@ -3,11 +3,14 @@
 import streamlit as st
 
 from apps.dashboard import components, data, panels, selecting
-from apps.dashboard.heads import comparing, detail, lists, sources, verdicts
+from apps.dashboard.heads import comparing, detail, layout, lists, sources, verdicts
 from apps.dashboard.heads import scores as head_scores
 from apps.dashboard.state import head_name
 
 STUDY = "attention-patterns"
+
+LEAST = 400, 590
+"""Pixels of each half of the page: the heads on the left, one of them in full on the right."""
 
 run, chosen = selecting.run(), selecting.selection()
 other = selecting.compared()
@@ -16,29 +19,30 @@ components.run_line(run, chosen.step)
 saved = components.on_shelf(STUDY, run, chosen.step, data.shelf(run, STUDY))
 results = sources.saved_of(run, chosen.step) | ({} if saved is None else {STUDY: saved})
 every = [] if saved is None else list(data.verdicts(saved))
-asked = None
-head = chosen.head or lists.first(every) or (0, 0)
-
+asked, grid = None, None
+if saved is None and sources.DYNAMICS in results:
+    components.caption("Until then: kinds of attention by training-dynamics, which looked at this checkpoint.")
 if results:
     asked = head_scores.ask(results)
-    ablated = [place.label for place in chosen.ablate]
-    if other is None:
-        head_scores.grids(asked, results, head, ablated)
-    else:
-        comparing.draw(asked, results, other, (chosen.spec, other.spec), head, ablated)
-    rows, told = st.columns([11, 9], gap="large")
-    with rows:
-        order = lists.draw(asked, every, results)
-    with told:
-        verdict = next((each for each in every if (each.layer, each.head) == head), None)
-        if saved is not None and verdict is not None:
-            verdicts.card(saved, verdict)
-else:
-    order, verdict = lists.labels_of(run), None
+order = lists.order_of(asked, every) or lists.labels_of(run)
+head = chosen.head or lists.first(order)
+verdict = next((each for each in every if (each.layer, each.head) == head), None)
+ablated = [place.label for place in chosen.ablate]
+if asked is not None and other is not None:
+    comparing.draw(asked, results, other, (chosen.spec, other.spec), head, ablated)
 
+left, right = layout.wrapping("heads", *LEAST)
+with left:
+    if asked is not None:
+        if other is None:
+            grid = head_scores.grids(asked, results, chosen.step, head, ablated)
+        lists.draw(asked, every, results, head_name(*head))
+    if saved is not None and verdict is not None:
+        verdicts.card(saved, verdict, grid)
 lists.bind(order, head_name(*head))
-detail.heading(head, order, chosen)
-detail.Detail(results=results, run=run, chosen=chosen, head=head, asked=asked, verdict=verdict, other=other).draw()
+with right:
+    detail.heading(head, order, chosen, verdict)
+    detail.Detail(results=results, run=run, chosen=chosen, head=head, asked=asked, verdict=verdict, other=other).draw()
 
 if saved is not None:
     st.header("What the study found")

@@ -10,8 +10,9 @@ from analyses.head_score_sources import scores
 from analyses.head_scores import RANDOM, STUDIES, TEXT, Absent, HeadScores, difference, score_rows, score_title
 from analyses.results import SavedResult
 from analyses.views import Scale
-from apps.dashboard import components, data, panels
+from apps.dashboard import components, data, panels, selecting
 from apps.dashboard.heads import sources
+from apps.dashboard.heads.layout import width_of, wrapping
 from apps.dashboard.heads.scores import IMPORTS, Asked, framed, grids, label, panel_of, payload, readings_of, scale_of
 from apps.dashboard.panels import Panel
 from apps.dashboard.selecting import Compared
@@ -23,48 +24,56 @@ def draw(
 ) -> None:  # fmt: skip
     """The score of this checkpoint, of the other, and their difference, the first two on one scale."""
     theirs = sources.saved_of(other.run, other.step)
-    opened = {study: saved.result for study, saved in theirs.items()}
-    on = asked.on if asked.on in (RANDOM, *readings_of(opened.get("attention-patterns"))) else RANDOM
+    opened = sources.opened(theirs, other.step)
+    kinds = opened.get("attention-patterns", opened.get(sources.DYNAMICS))
+    on = asked.on if asked.on in (RANDOM, *readings_of(kinds)) else RANDOM
     pairs = [
         (where, ours, scores(opened, asked.name, where)) for where, ours in ((on, asked.measured), (TEXT, asked.text))
     ]
+    steps = (selecting.selection().step, other.step)
     lacking = [measured for _, ours, measured in pairs if isinstance(ours, HeadScores) and isinstance(measured, Absent)]
     if lacking:
-        grids(asked, results, head, ablated)
+        grids(asked, results, steps[0], head, ablated)
         study = lacking[0].study or STUDIES.get(asked.name, "attention-patterns")
         command = f"cutaway run {study} {data.spelled(other.run, other.step)}"
+        components.faults(study, other.run, other.step, commands=False)
         components.missing(f"{names[1]} cannot stand beside it: {lacking[0].why}", command)
         return
     for where, ours, measured in pairs:
         if isinstance(ours, HeadScores) and isinstance(measured, HeadScores):
-            _side_by_side(asked.name, where, (ours, measured), (results, theirs), (names, label(head), ablated))
+            how = (names, label(head), ablated)
+            _side_by_side(asked.name, where, (ours, measured), (results, theirs), steps, how)
         elif isinstance(ours, Absent):
             components.caption(ours.why)
 
 
 def _side_by_side(
     name: str, where: str, both: tuple[HeadScores, HeadScores],
-    of: tuple[Mapping[str, SavedResult], Mapping[str, SavedResult]], how: tuple[tuple[str, str], str, Sequence[str]],
+    of: tuple[Mapping[str, SavedResult], Mapping[str, SavedResult]], steps: tuple[int | None, int],
+    how: tuple[tuple[str, str], str, Sequence[str]],
 ) -> None:  # fmt: skip
     """One kind of sequence: this checkpoint, the other, and the difference."""
     names, chosen, ablated = how
     st.subheader(both[0].on)
+    if both[0].on != both[1].on:
+        components.caption(f"{names[1]} was measured on other sequences: {both[1].on}")
     scale = scale_of(name, both)
-    columns = st.columns(3, gap="medium")
     key = "grid_text" if where == TEXT else "grid"
-    for column, at, titled, scored, results in zip(columns, (key, f"{key}_b"), names, both, of, strict=False):
+    columns = wrapping(f"beside-{key}", *[width_of(*both[0].mean.shape, digits=5)] * 3)
+    sides = zip((key, f"{key}_b"), names, both, of, steps, strict=True)
+    for column, (at, titled, scored, results, step) in zip(columns, sides, strict=False):
         with column:
-            panel = panel_of(at, name, where, scored, results)
+            panel = panel_of(at, name, where, scored, results, step)
             grid = payload(scored, scale, chosen=chosen, ablated=ablated, titled=titled)
             framed(panel, grid, len(scored.mean))
             components.caption(*scored.facts)
     with columns[2]:
-        _difference(difference(*both), f"{key}_gap", of, (name, where), how)
+        _difference(difference(*both), f"{key}_gap", of, steps, (name, where), how)
 
 
 def _difference(
     gap: HeadScores | Absent, key: str, both: tuple[Mapping[str, SavedResult], Mapping[str, SavedResult]],
-    what: tuple[str, str], how: tuple[tuple[str, str], str, Sequence[str]],
+    steps: tuple[int | None, int], what: tuple[str, str], how: tuple[tuple[str, str], str, Sequence[str]],
 ) -> None:  # fmt: skip
     if isinstance(gap, Absent):
         components.caption(gap.why)
@@ -72,17 +81,20 @@ def _difference(
     (name, where), (names, chosen, ablated) = what, how
     largest = float(gap.mean.nan_to_num().abs().max()) or 1.0
     scale = Scale(kind="diverging", low=-largest, high=largest)
-    study = sources.study_of(name, both[0])
+    studies = [sources.study_of(name, each) for each in both]
+    saved, other = (each[study] for each, study in zip(both, studies, strict=True))
+    one, two = (sources.read(*each) for each in zip(studies, ("saved", "other"), steps, strict=True))
     rows = Panel(
         key=key,
         title=f"{score_title(name)}, {names[0]} minus {names[1]}",
         rows=lambda: score_rows(gap),
-        about=panels.about_saved(both[0][study], n=gap.n, unit=gap.unit, minus=names[1]),
+        about=panels.about_saved(saved, n=gap.n, unit=gap.unit, minus=names[1], step=steps[0]),
         python=sources.two(
-            both[0][study], both[1][study],
-            f"one, other = (scores({{{study!r}: each.result}}, {name!r}, {where!r}) for each in (saved, other))",
+            saved, other,
+            f"one = scores({{{studies[0]!r}: {one}}}, {name!r}, {where!r})",
+            f"other = scores({{{studies[1]!r}: {two}}}, {name!r}, {where!r})",
             "rows = score_rows(difference(one, other))",
-            imports=IMPORTS,
+            imports=[*IMPORTS, *([sources.AT] if sources.DYNAMICS in studies else [])],
         ),
     )  # fmt: skip
     grid = payload(gap, scale, chosen=chosen, ablated=ablated, titled=f"{names[0]} − {names[1]}")

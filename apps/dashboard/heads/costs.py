@@ -9,7 +9,7 @@ import streamlit as st
 from analyses.head_tables import cost_rows
 from analyses.results import SavedResult
 from analyses.views.head_costs import costs_figure
-from apps.dashboard import components, data, panels
+from apps.dashboard import components, data, panels, selecting
 from apps.dashboard.data import Run
 from apps.dashboard.heads import sources
 from apps.dashboard.panels import Panel
@@ -49,7 +49,10 @@ def _costs(used: Mapping[str, SavedResult], head: Head, name: str) -> None:
     first = next(iter(told.values()))
     about = panels.about_saved(first, n=int(rows["n"].iloc[0]), unit="sequences, see n of each row", head=name)
     python = sources.several(
-        told, f"rows = cost_rows(results, {tuple(head)})", imports=["from analyses.head_tables import cost_rows"]
+        told,
+        selecting.selection().step,
+        f"rows = cost_rows(results, {tuple(head)})",
+        imports=["from analyses.head_tables import cost_rows"],
     )
     panel = Panel(key="costs", title=f"What {name} is worth", rows=lambda: rows, about=about, python=python)
     panels.chart(panel, costs_figure(rows), alt=panel.title, width="stretch")

@@ -25,13 +25,15 @@ TAB = Choice(name="tab", key="tab", options=TABS, usual=TABS[0])
 STUDY = "attention-patterns"
 
 
-def heading(head: Head, order: Sequence[str], chosen: Selection) -> None:
-    """The name of the head, the way to its neighbours in the list, and whether it is in the ablation."""
+def heading(head: Head, order: Sequence[str], chosen: Selection, verdict: Verdict | None) -> None:
+    """The name of the head, its standing, the way to its neighbours in the list, and whether it is in the ablation."""
     name = head_name(*head)
     at = order.index(name) if name in order else -1
     before, after = (order[at - 1] if at > 0 else None), (order[at + 1] if 0 <= at < len(order) - 1 else None)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="head_heading"):
         st.header(name, width="content")
+        if verdict is not None:
+            st.badge(verdict.standing.value, color=verdicts.COLOURS[verdict.standing])
         for said, other, key in (("Previous", before, "K"), ("Next", after, "J")):
             st.button(said, key=f"head_{said.lower()}", disabled=other is None, on_click=lists.choose, args=(other,),
                       help=f"{key} does the same", type="tertiary")  # fmt: skip
@@ -68,7 +70,9 @@ class Detail:
                     body()
 
     def _pattern(self) -> None:
-        pattern.draw(self.run, self.chosen, self.head, self.other)
+        saved, verdict = self.results.get(STUDY), self.verdict
+        said = [] if saved is None or verdict is None else verdicts.sentences(saved, verdict)
+        pattern.draw(self.run, self.chosen, self.head, self.other, said)
 
     def _examples(self) -> None:
         saved = self.results.get(STUDY)

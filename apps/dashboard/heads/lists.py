@@ -13,13 +13,13 @@ from analyses.head_scores import MEANINGS, RANDOM, TEXT, Absent, HeadScores, sco
 from analyses.head_tables import listed
 from analyses.results import SavedResult
 from analyses.views.two_scores import two_scores_figure
-from apps.dashboard import components, keys, panels
+from apps.dashboard import components, keys, panels, selecting
 from apps.dashboard.data import Run
 from apps.dashboard.heads import sources, verdicts
 from apps.dashboard.heads.asked import Choice, begin, end
 from apps.dashboard.heads.scores import IMPORTS, Asked, snippet
 from apps.dashboard.panels import Panel
-from interp.places import every_head
+from interp.places import Head, every_head, parse_place
 
 HEIGHT = 390
 
@@ -29,37 +29,39 @@ ORDERS = {"standing": "By standing", "score": "By this score", "two": "Two score
 ORDER = Choice(name="order", key="order", options=list(ORDERS.values()), usual=ORDERS["standing"])
 
 TOPS = ("5", "10", "20", "50", "all")
+"""How many heads a list may show, as the address spells it; those that are fewer than there are, are offered."""
 
 
-def draw(asked: Asked | None, every: Sequence[Verdict], results: Mapping[str, SavedResult]) -> list[str]:
-    """The lists, one of them open; the labels of the heads in its order."""
-    begin(ORDER)
+def draw(asked: Asked | None, every: Sequence[Verdict], results: Mapping[str, SavedResult], head: str) -> None:
+    """The lists, one of them open, in which `head` is ticked."""
     by_standing, by_score, two = st.tabs(list(ORDERS.values()), key=ORDER.key, on_change="rerun")
     end(ORDER)
-    order = [str(label) for label in listed(every)["head"]] if every else []
     if by_standing.open:
         with by_standing:
-            _by_standing(every, results)
+            _by_standing(every, results, head)
     if asked is not None and asked.ranking is not None and by_score.open:
         with by_score:
-            order = _by_score(asked, asked.ranking, results)
+            _by_score(asked, asked.ranking, results, head)
     elif by_score.open and asked is not None:
         with by_score:
             components.caption("There is no such score here.")
     if two.open:
         with two:
-            _two(results)
-            order = order if asked is None or asked.ranking is None else _labels(asked.ranking)
-    return order
+            _two(results, head)
 
 
-def first(every: Sequence[Verdict]) -> tuple[int, int] | None:
-    """The head that is shown until one is chosen: the best supported; None without verdicts."""
-    rows = listed(every) if every else None
-    if rows is None:
-        return None
-    label = str(rows["head"].iloc[0])
-    return next((each.layer, each.head) for each in every if each.label == label)
+def order_of(asked: Asked | None, every: Sequence[Verdict]) -> list[str]:
+    """The labels of the heads in the order of the list that is open: the first is shown until one is chosen."""
+    open_list, ranking = begin(ORDER), None if asked is None else asked.ranking
+    if ranking is not None and (open_list != ORDERS["standing"] or not every):
+        return [f"L{layer}H{index}" for layer, index in ranking.ordered()]
+    return [str(label) for label in listed(every)["head"]] if every else []
+
+
+def first(order: Sequence[str]) -> Head:
+    """The head that is shown until one is chosen."""
+    place = parse_place(order[0] if order else "L0H0")
+    return place.layer, place.number
 
 
 def labels_of(run: Run) -> list[str]:
@@ -92,11 +94,7 @@ def choose(label: str) -> None:
     st.session_state["head"] = label
 
 
-def _labels(measured: HeadScores) -> list[str]:
-    return [f"L{layer}H{index}" for layer, index in measured.ordered()]
-
-
-def _by_standing(every: Sequence[Verdict], results: Mapping[str, SavedResult]) -> None:
+def _by_standing(every: Sequence[Verdict], results: Mapping[str, SavedResult], head: str) -> None:
     saved = results.get("attention-patterns")
     if saved is None:
         components.caption("There are no verdicts without a result of attention-patterns.")
@@ -114,40 +112,61 @@ def _by_standing(every: Sequence[Verdict], results: Mapping[str, SavedResult]) -
     shown = rows.assign(standing=[[word] for word in rows["standing"]])
     words = {word.value: colour for word, colour in verdicts.COLOURS.items()}
     panels.table(
-        panel, alt="Heads by how well their names are supported", height=HEIGHT, shown=shown, pick="head", words=words
-    )
+        panel, alt="Heads by how well their names are supported", height=HEIGHT, shown=shown, pick="head",
+        picked=head, words=words, helps=HELPS, widths=WIDTHS,
+    )  # fmt: skip
     components.caption(f"{len(every)} heads, the best supported first", "click a row, or go with J and K")
 
 
-def _by_score(asked: Asked, measured: HeadScores, results: Mapping[str, SavedResult]) -> list[str]:
+HELPS = {
+    "standing": "supported: found by its attention, and something is lost without it; disputed: so too, but its "
+    "weights or its attention on text disagree; attention only: no loss shown; no kind: passes no rule",
+    "attends like": "the kind of attention by which it was found; ? where the intervals leave it open",
+    "score": "the score of that kind on random tokens",
+    "copies, z": "how far its OV circuit copies, in standard deviations of random heads; below 0 it lowers what it "
+    "attends to",
+    "copy harm": "nats lost on copied random tokens when the head is replaced by its mean",
+    "text harm": "nats lost on held-out text when the head is replaced by its mean",
+}
+"""What the columns say, for who points at their names."""
+
+WIDTHS = {"head": 56, "attends like": 112, "score": 60, "copies, z": 72, "copy harm": 80, "text harm": 76}
+
+
+def _by_score(asked: Asked, measured: HeadScores, results: Mapping[str, SavedResult], head: str) -> None:
     """The head finder: the first heads by the score that the grids show."""
-    choice = Choice(name="top", key="top", options=TOPS, usual="10")
+    many = len(measured.ordered())
+    offered = [top for top in TOPS if top == "all" or int(top) < many]
+    choice = Choice(name="top", key="top", options=offered, usual="10" if "10" in offered else "all")
     begin(choice)
-    st.segmented_control("Heads shown", TOPS, key=choice.key, required=True, format_func=_top, width="content",
+    st.segmented_control("Heads shown", offered, key=choice.key, required=True, format_func=_top, width="content",
                          label_visibility="collapsed")  # fmt: skip
     said = end(choice)
     n = measured.mean.numel() if said == "all" else int(said)
-    saved, on = results[sources.study_of(asked.name, results)], asked.on if measured is asked.measured else TEXT
+    study, step = sources.study_of(asked.name, results), selecting.selection().step
+    saved, on = results[study], asked.on if measured is asked.measured else TEXT
     panel = Panel(
         key="ranking",
         title=f"Heads by {score_title(asked.name)}, {measured.on}",
         rows=lambda: score_rows(measured).head(n),
-        about=panels.about_saved(saved, n=measured.n, unit=measured.unit, score=asked.name, on=measured.on),
-        python=snippet(saved, asked.name, on, f"rows = score_rows(measured).head({n})"),
+        about=panels.about_saved(saved, n=measured.n, unit=measured.unit, score=asked.name, on=measured.on, step=step),
+        python=snippet(study, saved, asked.name, on, step, f"rows = score_rows(measured).head({n})"),
     )
     rows = panel.rows()
-    panels.table(panel, alt=panel.title, shown=rows, pick="head", height=min(HEIGHT - 48, 38 + 35 * len(rows)))
+    panels.table(
+        panel, alt=panel.title, shown=rows, pick="head", picked=head, height=min(HEIGHT - 48, 38 + 35 * len(rows))
+    )
     components.caption(*measured.facts, measured.on, "click a row, or go with J and K")
-    return _labels(measured)
 
 
 def _top(n: str) -> str:
     return "all heads" if n == "all" else f"top {n}"
 
 
-def _two(results: Mapping[str, SavedResult]) -> None:
+def _two(results: Mapping[str, SavedResult], head: str) -> None:
     """One score against another: a click on a head selects it."""
-    opened = {study: saved.result for study, saved in results.items()}
+    step = selecting.selection().step
+    opened = sources.opened(results, step)
     picked: list[tuple[str, str, HeadScores | Absent]] = []
     with st.container(horizontal=True, gap="small"):
         for axis, usual, words in (("x", _FIRST, "Across"), ("y", _SECOND, "Up")):
@@ -172,12 +191,11 @@ def _two(results: Mapping[str, SavedResult]) -> None:
         rows=lambda: two_scores(across, up),
         about=panels.about_saved(next(iter(used.values())), n=across.n, unit=across.unit, x=titles[0], y=titles[1]),
         python=sources.several(
-            used, f"rows = two_scores(scores(results, {name!r}, {on!r}), scores(results, {other!r}, {up_on!r}))",
+            used, step, f"rows = two_scores(scores(results, {name!r}, {on!r}), scores(results, {other!r}, {up_on!r}))",
             imports=IMPORTS,
         ),
     )  # fmt: skip
-    chosen = str(st.session_state.get("head") or "")
-    _scatter(panel, two_scores_figure(panel.rows(), titles[0], titles[1], chosen=chosen))
+    _scatter(panel, two_scores_figure(panel.rows(), titles[0], titles[1], chosen=head))
     components.caption(f"across: {', '.join(across.facts)}", f"up: {', '.join(up.facts)}", "bars: intervals",
                        "click a head to choose it")  # fmt: skip
 

@@ -26,18 +26,18 @@ from analyses.head_scores import (
 from analyses.results import SavedResult
 from analyses.views import Scale, View, head_grid_payload
 from analyses.views.payload import Payload
-from apps.dashboard import components, data, panels
-from apps.dashboard.data import Run
+from apps.dashboard import components, data, panels, selecting
 from apps.dashboard.heads import sources
 from apps.dashboard.heads.asked import Choice, begin, end
+from apps.dashboard.heads.layout import width_of, wrapping
 from apps.dashboard.panels import Panel
 
 KIND = Choice(name="kind", key="kind", options=list(MEANINGS), usual=Kind.INDUCTION.value)
 
-MANY_LAYERS = 14
+MANY_LAYERS = 32
 """Layers beyond which a grid scrolls in its place."""
 
-HEIGHT = 560
+HEIGHT = 640
 """Pixels of a grid that scrolls."""
 
 
@@ -60,14 +60,15 @@ class Asked:
 
 def ask(results: Mapping[str, SavedResult]) -> Asked:
     """Let a score be chosen, and on which random tokens."""
-    opened = {study: saved.result for study, saved in results.items()}
+    opened = sources.opened(results, selecting.selection().step)
+    kinds = opened.get("attention-patterns", opened.get(sources.DYNAMICS))
     begin(KIND)
     st.pills(
         "Score", list(MEANINGS), format_func=score_title, key=KIND.key, required=True, label_visibility="collapsed",
-        on_change=_follow, args=(opened.get("attention-patterns"),),
+        on_change=_follow, args=(kinds,),
     )  # fmt: skip
     name = end(KIND)
-    on = _pick_reading(opened.get("attention-patterns"), name)
+    on = _pick_reading(kinds, name)
     return Asked(name=name, on=on, measured=scores(opened, name, on), text=scores(opened, name, TEXT))
 
 
@@ -93,32 +94,42 @@ def _pick_reading(result: Any, name: str) -> str:
         return RANDOM
     choice = Choice(name="on", key="reading", options=titles, usual=where_decided(result, name).title)
     begin(choice)
-    left, right = st.columns(2, gap="large")
-    left.selectbox("Measured on", titles, key=choice.key, label_visibility="collapsed")
-    if result.text is not None:
-        right.subheader(result.text.title)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption("random tokens:", width="content")
+        st.selectbox("Random tokens", titles, key=choice.key, width=280, label_visibility="collapsed", help=ON)
     return end(choice)
 
 
-def grids(asked: Asked, results: Mapping[str, SavedResult], head: tuple[int, int], ablated: Sequence[str]) -> None:
-    """The score on random tokens and on text, side by side, on one scale."""
+ON = "The sequences of the first grid: a random segment and its copy (the period is its length), or a control."
+"""What may be chosen there."""
+
+
+def grids(
+    asked: Asked, results: Mapping[str, SavedResult], step: int | None, head: tuple[int, int], ablated: Sequence[str]
+) -> Payload | None:
+    """The score on random tokens and on text, on one scale; the first of the grids."""
     every = [each for each in (asked.measured, asked.text) if isinstance(each, HeadScores)]
     scale = scale_of(asked.name, every)
     if not every:
         _absent(asked.measured, results)
-        return
+        return None
+    first: Payload | None = None
     sides = (("grid", asked.measured, asked.on), ("grid_text", asked.text, TEXT))
-    for column, (key, measured, on) in zip(st.columns(2, gap="large"), sides, strict=True):
+    columns = wrapping("grids", *[width_of(*every[0].mean.shape)] * 2)
+    for column, (key, measured, on) in zip(columns, sides, strict=True):
         with column:
             if isinstance(measured, Absent):
                 _absent(measured, results)
             else:
-                if asked.name not in set(Kind):
+                if key == "grid_text" or asked.name not in set(Kind):  # else the input above says it
                     st.subheader(measured.on)
-                panel = panel_of(key, asked.name, on, measured, results)
-                framed(panel, payload(measured, scale, chosen=label(head), ablated=ablated), len(measured.mean))
+                panel = panel_of(key, asked.name, on, measured, results, step)
+                grid = payload(measured, scale, chosen=label(head), ablated=ablated)
+                first = first or grid
+                framed(panel, grid, len(measured.mean))
                 small = None if measured.step_0 is None else "small: step 0"
                 components.caption(*measured.facts, small)
+    return first
 
 
 def payload(
@@ -140,7 +151,9 @@ def payload(
     )
 
 
-def panel_of(key: str, name: str, on: str, measured: HeadScores, results: Mapping[str, SavedResult]) -> Panel:
+def panel_of(
+    key: str, name: str, on: str, measured: HeadScores, results: Mapping[str, SavedResult], step: int | None
+) -> Panel:
     """What a grid, or a ranking, of one score shows."""
     study = sources.study_of(name, results)
     saved = results[study]
@@ -148,16 +161,19 @@ def panel_of(key: str, name: str, on: str, measured: HeadScores, results: Mappin
         key=key,
         title=f"{score_title(name)} of every head, {measured.on}",
         rows=lambda: score_rows(measured),
-        about=panels.about_saved(saved, n=measured.n, unit=measured.unit, score=name, on=measured.on),
-        python=snippet(saved, name, on),
+        about=panels.about_saved(saved, n=measured.n, unit=measured.unit, score=name, on=measured.on, step=step),
+        python=snippet(study, saved, name, on, step),
     )
 
 
-def snippet(saved: SavedResult, name: str, on: str, last: str = "rows = score_rows(measured)") -> str:
-    """Python that gives one score of a saved result."""
+def snippet(
+    study: str, saved: SavedResult, name: str, on: str, step: int | None, last: str = "rows = score_rows(measured)"
+) -> str:
+    """Python that gives one score of a saved result, at one step of it."""
+    read = sources.read(study, "saved", step)
     return sources.one(
-        saved, f"measured = scores({{{saved.study!r}: result}}, {name!r}, {on!r})", last,
-        imports=IMPORTS,
+        saved, f"measured = scores({{{study!r}: {read}}}, {name!r}, {on!r})", last,
+        imports=[*IMPORTS, *([sources.AT] if study == sources.DYNAMICS else [])],
     )  # fmt: skip
 
 
@@ -183,8 +199,9 @@ def label(head: tuple[int, int]) -> str:
 
 
 def framed(panel: Panel, grid: Payload, n_layers: int) -> None:
-    """A grid; of a deep model one that scrolls in its place."""
+    """A grid; of a very deep model one that scrolls in its place, which is said."""
     if n_layers > MANY_LAYERS:
+        components.caption(f"{n_layers} layers: scroll to see all")
         with st.container(height=HEIGHT, border=False, key=f"scroll-{panel.key}"):
             panels.show(View.HEAD_GRID, grid, panel)
     else:
@@ -195,9 +212,9 @@ def _absent(absent: HeadScores | Absent, results: Mapping[str, SavedResult]) -> 
     """Say why a score is not there, and what makes it where something does."""
     if isinstance(absent, HeadScores):
         return
-    known = next(iter(results.values()), None)
-    if absent.study is None or known is None:
+    if absent.study is None or not results:
         components.caption(absent.why)
         return
-    run: Run = next(run for run in data.runs() if run.path == known.path.parents[2])
-    components.missing(absent.why, f"cutaway run {absent.study} {data.spelled(run, known.provenance.step)}")
+    components.missing(
+        absent.why, f"cutaway run {absent.study} {data.spelled(selecting.run(), selecting.selection().step)}"
+    )
