@@ -8,9 +8,11 @@ import altair as alt
 
 from analyses.attention_kinds import Kind
 from analyses.figures import caption
-from analyses.training_dynamics_formation import change, formed
+from analyses.training_dynamics_formation import formed
 from analyses.training_dynamics_lines import Time, heads_figure, losses_figure, score_figure
+from analyses.training_dynamics_losses import change
 from analyses.training_dynamics_result import Result
+from analyses.training_dynamics_wording import unseen
 from interp.places import Head
 from model.settings import as_enum
 
@@ -27,15 +29,14 @@ def draw(result: Result) -> Any:
         panels.append(_titled(score_figure(result, time), "In-context learning on text: late minus early loss"))
     for kind, what in _HEADS.items():
         panels.append(_titled(heads_figure(result, kind, time, top=highlighted(result, kind)), what))
-    unseen = "" if result.repeats.trained else ", unseen in training"
     facts = caption(
         n=result.repeats.n_sequences,
-        unit=f"sequences of period {result.repeats.period}{unseen}",
+        unit=f"sequences of period {result.repeats.period}{unseen(result)}",
         seed=result.config.seed,
         checkpoints=len(result.steps),
         training_seed=result.training_seed,
     )
-    shaded = [] if stretch is None else [f"shaded: {stretch.share:.0%} of what copying came to earn"]
+    shaded = [] if stretch is None else [f"shaded: {stretch.share:.0%} of what copying earned at the end"]
     title = alt.TitleParams(
         f"What formed when in {result.run}, up to step {result.step:,}",
         subtitle=[facts, " · ".join(["bands: 95% over sequences", "points: checkpoints", *shaded])],

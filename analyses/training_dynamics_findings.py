@@ -1,28 +1,32 @@
 """What training-dynamics says: what formed, when, how suddenly and in which order, and what did not or cannot be told.
 
 A step is read off the straight line between two checkpoints, so the two are always said. An order is affirmed or denied
-only where a checkpoint lies between; a change is called sudden only where checkpoints are fine enough to tell. One run
-is one seed: nothing here says how another would go.
+only where a checkpoint lies between; a change is called sudden only where checkpoints are fine enough to tell. What the
+first checkpoint has already is not said to have formed, or not to have; what was lost again is said. One run is one
+seed: nothing here says how another would go.
 """
 
 from __future__ import annotations
 
 from analyses.attention_kinds import Kind
 from analyses.registry import Finding
-from analyses.training_dynamics_formation import (
+from analyses.training_dynamics_formation import formed, head_rises, previous_before_induction
+from analyses.training_dynamics_head_findings import heads_of_kind
+from analyses.training_dynamics_losses import (
+    LEAST,
     LEAST_COPYING,
     LEAST_ICL,
     SHARE,
     WINDOW,
     Change,
     change,
-    formed,
+    fell_back,
+    formed_since_first,
     gain,
-    head_rises,
+    grew,
     loss_crossing,
-    previous_before_induction,
+    there_at_first,
 )
-from analyses.training_dynamics_head_findings import heads_of_kind
 from analyses.training_dynamics_result import Result
 from analyses.training_dynamics_wording import bracket, facts, steps_of, when
 from interp.places import head as named
@@ -35,12 +39,12 @@ def spoken(result: Result) -> list[Finding]:
         return [_one_checkpoint(result), *_left_out(result)]
     found = [_copying(result)]
     stretch = change(result)
-    if found[0].found and stretch is not None:
+    if stretch is not None:
         found.append(_sudden(result, stretch))
     found += [heads_of_kind(result, kind) for kind in (Kind.INDUCTION, Kind.PREVIOUS)]
     found += [heads_of_kind(result, kind) for kind in _OTHERS if formed(result, kind)]
     found += _order(result)
-    if found[0].found and stretch is not None:
+    if stretch is not None:
         found += _together(result, stretch)
     return [*found, _icl(result), *_left_out(result)]
 
@@ -62,26 +66,51 @@ def _left_out(result: Result) -> list[Finding]:
 
 def _copying(result: Result) -> Finding:
     """Whether the second copy of random tokens came to cost less than the first, and when."""
-    grown, last = gain(result, "copying"), result.loss_at("copying", len(result.steps) - 1)
+    last = result.loss_at("copying", len(result.steps) - 1)
     numbers = (
         f"the second copy of random tokens costs {with_interval(last)} nats less than the first at step "
         f"{result.step:,} and {with_interval(result.loss_at('copying', 0))} at step {result.steps[0]:,}"
     )
-    seen = result.repeats.trained
-    seen_note = " (training showed this period, so a learned distance would do)" if seen else ""
+    if result.repeats.trained:
+        numbers += " (training showed this period, so a learned distance would do)"
+    numbers += _lost(result, "copying")
     crossing = loss_crossing(result, "copying")
-    if grown.low >= LEAST_COPYING and crossing is not None:
+    if formed_since_first(result, "copying") and crossing is not None:
         sentence = (
-            f"Copying formed {bracket(crossing)}: {numbers}{seen_note}; by a straight line half of that was there at "
-            f"step {steps_of(crossing.at)} {facts(result)}."
+            f"Copying formed {bracket(crossing)}: {numbers}; by straight lines between checkpoints half of the change "
+            f"was there at step {steps_of(crossing.at)} {facts(result)}."
         )
         return Finding(sentence=sentence, found=True)
-    rule = f"asked: {LEAST_COPYING} nats"
-    if grown.high < LEAST_COPYING:
-        return Finding(sentence=f"Copying did not form: {numbers}{seen_note}; {rule} {facts(result)}.", found=False)
-    return Finding(
-        sentence=f"Whether copying formed cannot be told: {numbers}{seen_note}; {rule} {facts(result)}.", found=None
-    )
+    found, words = _not_formed(result, "copying")
+    opening = {
+        "there": f"Copying was there already at the first checkpoint, step {result.steps[0]:,}, so when it formed "
+        "cannot be told",
+        "lost": "Copying formed, but did not stay",
+        "none": "Copying did not form",
+        "unsure": "Whether copying formed cannot be told",
+    }[words]
+    return Finding(sentence=f"{opening}: {numbers}; asked: {LEAST_COPYING} nats {facts(result)}.", found=found)
+
+
+def _not_formed(result: Result, name: str) -> tuple[bool | None, str]:
+    """What is to be said of a loss that did not surely form since the first checkpoint: found or not, and why."""
+    if there_at_first(result, name):
+        return None, "there"
+    if grew(result, name) is None or (not result.starts_at_zero and _has(result, name)):
+        return None, "unsure"
+    return False, "none" if fell_back(result, name) is None else "lost"
+
+
+def _has(result: Result, name: str) -> bool:
+    """Whether the last checkpoint may have a loss of what is asked, however it came by it."""
+    last = result.loss_at(name, len(result.steps) - 1)
+    return (last.high if name == "copying" else -last.low) >= LEAST[name]
+
+
+def _lost(result: Result, name: str) -> str:
+    """What it had come to before it fell back, if it did."""
+    peak = fell_back(result, name)
+    return "" if peak is None else f"; it had been {with_interval(peak.value)} at step {peak.step:,}, and fell back"
 
 
 def _sudden(result: Result, stretch: Change) -> Finding:
@@ -97,7 +126,7 @@ def _sudden(result: Result, stretch: Change) -> Finding:
         coarse = "; checkpoints are too far apart to tell more"
     return Finding(
         sentence=(
-            f"{opening}: {stretch.share:.0%} of what it came to earn lies between steps {stretch.start:,} and "
+            f"{opening}: {stretch.share:.0%} of what it earned at the end lies between steps {stretch.start:,} and "
             f"{stretch.end:,}, {width} of the {result.step - result.steps[0]:,} steps (asked: {SHARE:.0%} within "
             f"{WINDOW:.0%}; no finer than checkpoints lie){coarse} {facts(result)}."
         ),
@@ -136,7 +165,9 @@ def _order(result: Result) -> list[Finding]:
 def _together(result: Result, stretch: Change) -> list[Finding]:
     """Whether the first induction head was half way up in the stretch in which copying formed."""
     several = head_rises(result, Kind.INDUCTION, formed(result, Kind.INDUCTION))
-    if not several or several[0].crossing is None or several[0].head is None:
+    if not several or several[0].head is None or any(rise.crossing is None for rise in several):
+        return []
+    if several[0].crossing is None:
         return []
     at = several[0].crossing.at
     inside = stretch.start <= at.low and at.high <= stretch.end
@@ -151,7 +182,7 @@ def _together(result: Result, stretch: Change) -> list[Finding]:
         Finding(
             sentence=(
                 f"{opening}: {named(*several[0].head).label}, the earliest, was half way {when(several[0].crossing)}, "
-                f"and {stretch.share:.0%} of what copying came to earn lies between steps {stretch.start:,} and "
+                f"and {stretch.share:.0%} of what copying earned at the end lies between steps {stretch.start:,} and "
                 f"{stretch.end:,}; that one made the other is for ablation to say {facts(result)}."
             ),
             found=found,
@@ -174,15 +205,17 @@ def _icl(result: Result) -> Finding:
         f"{with_interval(moved)} on the same rows"
     )
     source = facts(result, n=n, unit="rows of held-out text")
-    if moved.high <= -LEAST_ICL:
+    numbers += _lost(result, "icl_score")
+    if formed_since_first(result, "icl_score"):
         crossing = loss_crossing(result, "icl_score")
-        at = "" if crossing is None else f"; half of that was there {when(crossing)}"
+        at = "" if crossing is None else f"; half of that change was there {when(crossing)}"
         return Finding(sentence=f"More context came to help on text: {numbers}{at} {source}.", found=True)
-    if moved.low > -LEAST_ICL:
-        return Finding(
-            sentence=f"More context did not come to help on text by {LEAST_ICL} nats: {numbers} {source}.", found=False
-        )
-    return Finding(
-        sentence=f"Whether more context came to help on text by {LEAST_ICL} nats cannot be told: {numbers} {source}.",
-        found=None,
-    )
+    found, words = _not_formed(result, "icl_score")
+    opening = {
+        "there": f"More context helped on text already at the first checkpoint, step {result.steps[0]:,}, so when it "
+        "came to cannot be told",
+        "lost": f"More context came to help on text by {LEAST_ICL} nats, but not to stay",
+        "none": f"More context did not come to help on text by {LEAST_ICL} nats",
+        "unsure": f"Whether more context came to help on text by {LEAST_ICL} nats cannot be told",
+    }[words]
+    return Finding(sentence=f"{opening}: {numbers} {source}.", found=found)

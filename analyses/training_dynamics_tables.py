@@ -85,7 +85,8 @@ def position_rows(result: Result) -> pd.DataFrame:
 def formation_rows(result: Result) -> pd.DataFrame:
     """One row for each thing that rose: when it was half way up, with interval and bracket, and what stands against it.
 
-    `half_way` is by a straight line between the checkpoints `after` and `by`; `low` and `high` are over sequences.
+    That was between the checkpoints `after` and `by`; `half_way` is the step by straight lines, `low` and `high` its
+    interval over sequences. All five are empty where it did not surely rise since the first checkpoint.
     """
     return pd.DataFrame([_rise_row(rise) for rise in rises(result)])
 

@@ -13,8 +13,8 @@ from interp.stats import Interval
 
 
 def when(crossing: Crossing) -> str:
-    """The checkpoints between which it is, and where a straight line between them has it."""
-    return f"{bracket(crossing)} (by a straight line at {steps_of(crossing.at)})"
+    """The checkpoints between which it is, and where straight lines between checkpoints have it."""
+    return f"{bracket(crossing)} (by straight lines at {steps_of(crossing.at)})"
 
 
 def bracket(crossing: Crossing) -> str:
@@ -32,11 +32,15 @@ def labels_of(heads: Sequence[Head]) -> str:
     return listed([named(*each).label for each in heads])
 
 
+def unseen(result: Result) -> str:
+    """That the period was not shown in training, where it is on record which ones were."""
+    return ", unseen in training" if result.repeats.trained is False and result.trained_periods else ""
+
+
 def facts(result: Result, *, n: int | None = None, unit: str = "") -> str:
     """What a sentence rests on."""
     reading, config = result.repeats, result.config
-    unseen = ", unseen in training" if reading.trained is False and result.trained_periods else ""
-    unit = unit or f"sequences of period {reading.period}{unseen}"
+    unit = unit or f"sequences of period {reading.period}{unseen(result)}"
     seed = "one training run" if result.training_seed is None else f"one training seed ({result.training_seed})"
     return (
         f"({result.run}@{result.step}, {len(result.steps)} checkpoints, n = {reading.n_sequences if n is None else n} "

@@ -19,13 +19,9 @@ from analyses.records import decode, encode, same
 from analyses.registry import Finding
 from analyses.study import run_study
 from analyses.training_dynamics_axis import PICKED, Along, Time, looked_at
-from analyses.training_dynamics_formation import (
-    change,
-    formed,
-    largest_of_others,
-    rises,
-)
+from analyses.training_dynamics_formation import formed, largest_of_others, rises
 from analyses.training_dynamics_lines import heads_figure, losses_figure, position_figure
+from analyses.training_dynamics_losses import Change, change
 from analyses.training_dynamics_result import Result, attention_at, frames, scores_over_training
 from analyses.training_dynamics_tables import (
     formation_rows,
@@ -35,7 +31,7 @@ from analyses.training_dynamics_tables import (
     runs_together,
     score_rows,
 )
-from interp.stats import bootstrap_means
+from interp.stats import Interval, Intervals, bootstrap_means
 from model import GPT
 from model.checkpoint import checkpoint_path
 from model.errors import ConfigError, InputError, UnknownNameError
@@ -79,6 +75,39 @@ def with_curve(result: Result, name: str, curve: tuple[float, ...], spread: floa
     values = torch.tensor(curve, dtype=torch.float64)[:, None] + noise
     loss = replace(result.losses[name], values=values, intervals=bootstrap_means(values.T, 100))
     return replace(result, losses={**result.losses, name: loss})
+
+
+def without_before(result: Result, step: int) -> Result:
+    """The result of a run whose checkpoints before `step` were deleted."""
+    first = result.steps.index(step)
+
+    def later(known: Intervals) -> Intervals:
+        return replace(known, mean=known.mean[first:], low=known.low[first:], high=known.high[first:])
+
+    return replace(
+        result,
+        steps=result.steps[first:],
+        tokens_seen=result.tokens_seen[first:],
+        readings={
+            name: replace(
+                reading,
+                scores={
+                    kind: replace(
+                        each,
+                        intervals=later(each.intervals),
+                        values=None if each.values is None else each.values[first:],
+                    )
+                    for kind, each in reading.scores.items()
+                },
+            )
+            for name, reading in result.readings.items()
+        },
+        losses={
+            name: replace(each, values=each.values[first:], intervals=later(each.intervals))
+            for name, each in result.losses.items()
+        },
+        text_by_position=None,
+    )
 
 
 def test_each_head_is_found_from_its_step_on_and_half_way_between_the_checkpoints_about_it(result: Result) -> None:
@@ -216,6 +245,80 @@ def test_a_change_is_called_sudden_only_where_checkpoints_are_fine_enough(
 
 def test_what_does_not_grow_has_no_stretch(result: Result) -> None:
     assert change(with_curve(result, "copying", (1.0, 0.8, 0.6, 0.4, 0.2, 0.1))) is None
+
+
+def test_sudden_is_said_only_where_the_whole_interval_is_narrow() -> None:
+    def found(mean: float, low: float, high: float) -> bool | None:
+        width = Interval(mean=mean, low=low, high=high, n=10, level=0.95, method="percentile")
+        return Change(start=8, end=16, share=0.7, width=width, least_width=0.0).sudden
+
+    assert found(0.15, 0.1, 0.2) is True
+    assert found(0.15, 0.1, 0.3) is None
+
+
+def test_a_change_that_may_be_smaller_than_asked_has_no_step(result: Result) -> None:
+    """0.6 nats, give or take 0.3: more than the 0.5 that are asked, but not surely."""
+    unsure = with_curve(result, "copying", (0.0, 0.0, 0.0, 0.1, 0.6, 0.6), spread=0.5)
+    assert said(unsure, "Whether copying formed cannot be told").found is None
+    assert change(unsure) is None
+    assert rises(unsure)[0].crossing is None
+    unsure = with_curve(result, "icl_score", (0.0, 0.0, 0.0, -0.1, -0.12, -0.12), spread=0.1)
+    assert said(unsure, "Whether more context came to help on text by 0.1 nats cannot be told").found is None
+    assert rises(unsure)[1].crossing is None
+
+
+def test_what_fell_back_is_measured_by_what_is_left_and_said(result: Result) -> None:
+    fallen = with_curve(result, "copying", (0.0, 0.0, 5.0, 5.0, 5.0, 1.0))
+    copying = said(fallen, "Copying formed between the checkpoints 8 and 16")
+    assert copying.found
+    assert "it had been 5.0" in copying.sentence
+    assert "and fell back" in copying.sentence
+    assert "half of the change was there at step 9 " in copying.sentence, "half of 1, not of 5"
+    (share,) = re.findall(r"suddenly: (\d+)% of what it earned at the end", said(fallen, "Copying formed sud").sentence)
+    assert 90 <= int(share) <= 100
+    lost = said(with_curve(result, "copying", (0.0, 0.0, 5.0, 5.0, 5.0, 0.1)), "Copying formed, but did not stay")
+    assert lost.found is False
+    assert change(with_curve(result, "copying", (0.0, 0.0, 5.0, 5.0, 5.0, 0.1))) is None
+    dipped = said(with_curve(result, "icl_score", (0.0, -1.0, -1.0, -1.0, -1.0, -0.3)), "More context came to help on")
+    assert dipped.found
+    assert re.search("had been -1.0.*fell back; half of that change was there .* 8 .by straight", dipped.sentence)
+    worse = said(with_curve(result, "icl_score", (0.0, 0.0, 0.5, 1.0, 1.0, 1.0)), "More context did not come to help")
+    assert "fell back" not in worse.sentence
+
+
+def test_what_the_first_checkpoint_has_already_is_not_said_to_have_formed_or_not(result: Result) -> None:
+    pruned = without_before(result, 32)
+    assert attention_at(pruned, 1).at_step_zero is None, "the first checkpoint that is left is not step 0"
+    findings = study.findings(pruned)
+    assert [each.found for each in findings if "text" not in each.sentence[:60]] == [None] * 3
+    assert "Copying was there already at the first checkpoint, step 32, so when it formed cannot be told" in " ".join(
+        each.sentence for each in findings
+    )
+    assert "L1H2 did not surely rise by 0.20 since the first checkpoint, step 32" in " ".join(
+        each.sentence for each in findings
+    )
+    assert [each.crossing for each in rises(pruned)] == [None] * 4
+    assert change(pruned) is None
+    later = study.findings(without_before(result, 16))
+    assert [each.found for each in later if re.match("Copying|One head came to attend like an ind", each.sentence)] == [
+        True
+    ] * 3, "what formed after the first checkpoint is told"
+    assert not any("rose before" in each.sentence for each in later), "the other kind was there at the first"
+    level = with_curve(result, "copying", (5.0,) * 6)
+    assert said(level, "Copying was there already at the first checkpoint, step 0").found is None
+
+
+def test_in_one_stretch_is_said_only_where_the_whole_interval_lies_in_it(result: Result) -> None:
+    reading = result.repeats
+    score = reading.scores["induction"]
+    assert score.values is not None
+    values = score.values.clone()
+    values[4, :, *INDUCTION_HEAD] = 0.51 + 0.1 * torch.linspace(-1, 1, values.shape[1])  # half at about step 32
+    readings = {**result.readings, "repeats": replace(reading, scores={**reading.scores, "induction": replace(
+        score, values=values)})}  # fmt: skip
+    unsure = said(replace(result, readings=readings), "Whether copying and induction attention formed in the same")
+    assert unsure.found is None
+    assert "between the checkpoints 24 and 40" in unsure.sentence
 
 
 def test_in_context_learning_is_affirmed_denied_and_left_open(result: Result) -> None:

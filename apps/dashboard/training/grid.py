@@ -84,8 +84,9 @@ def crossings(saved: SavedResult) -> None:
     )
     panels.table(panel, alt="Steps at which scores and losses were half way up", shown=_rounded(rows), height="content")
     components.caption(
-        "half_way: by a straight line between the checkpoints after and by; low and high: over sequences, with these "
-        "two checkpoints given",
+        "half_way: between its first and its last value, somewhere between the checkpoints after and by; the step by "
+        "straight lines, low and high over sequences with these checkpoints given",
+        "empty where it did not surely rise since the first checkpoint",
         "re_ordered, text: the same score where no match lies at that distance, and on held-out text",
     )
 

@@ -9,7 +9,7 @@ import streamlit as st
 
 from analyses.results import SavedResult
 from analyses.training_dynamics_figure import highlighted
-from analyses.training_dynamics_formation import Change, change
+from analyses.training_dynamics_losses import Change, change
 from analyses.training_dynamics_result import CROSSED
 from analyses.training_dynamics_tables import formation_rows
 from apps.dashboard import data
