@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from analyses.notebook import Pin
 
 
 def rests_on(pin: Pin) -> tuple[str, ...]:
-    """Checkpoint, n, split, seed, study and weights, as far as they are known."""
-    known = pin.about
+    """What the numbers of a pin rest on."""
+    return about_words(pin.about)
+
+
+def about_words(known: Mapping[str, Any]) -> tuple[str, ...]:
+    """Checkpoint, n, split, seed, study and weights, as far as they are known.
+
+    >>> about_words({"run": "demo", "step": 512, "n": 64, "unit": "sequences", "seed": 0})
+    ('demo@512', 'n = 64 sequences', 'seed 0')
+    """
     run, step, n, unit = (known.get(name) for name in ("run", "step", "n", "unit"))
     where = None if run is None else f"{run}@{step}" if step is not None else str(run)
     number = None if n is None else f"n = {n:,} {unit or ''}".strip() if isinstance(n, int) else f"n = {n}"

@@ -8,6 +8,7 @@ page in a frame of its own, because notebooks take declarative shadow roots out 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from string import Template
@@ -38,7 +39,8 @@ PAGE = Template("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta name="color-scheme" content="light dark">
 <title>$title</title><style>body{font-family:system-ui,sans-serif;margin:$margin;color:#1b2430;background:#ffffff}
-h1{font-size:18px}@media (prefers-color-scheme:dark){body{color:#e3e8ee;background:#0f151d}}</style></head>
+h1{font-size:18px}.provenance{font-size:13px;opacity:.75}
+@media (prefers-color-scheme:dark){body{color:#e3e8ee;background:#0f151d}}</style></head>
 <body>$heading
 $body
 $fit</body></html>
@@ -78,10 +80,19 @@ def embed(view: View | str, payload: Payload, name: str | None = None) -> str:
     )
 
 
-def page(view: View | str, payload: Payload, title: str) -> str:
-    """Return a whole HTML page that shows `payload` and can be opened from disk without any network."""
+def page(view: View | str, payload: Payload, title: str, rests_on: Sequence[str] = ()) -> str:
+    """Return a whole HTML page that shows `payload` and can be opened from disk without any network.
+
+    Args:
+        view: which view.
+        payload: what its builder returned.
+        title: heading of the page.
+        rests_on: checkpoint, n, seed and the like, for the line under the view.
+    """
     heading = f"<h1>{escape(title)}</h1>"
-    return PAGE.substitute(title=escape(title), heading=heading, margin="24px", body=embed(view, payload), fit="")
+    line = f'\n<p class="provenance">{escape(" · ".join(rests_on))}</p>' if rests_on else ""
+    body = embed(view, payload) + line
+    return PAGE.substitute(title=escape(title), heading=heading, margin="24px", body=body, fit="")
 
 
 @dataclass(frozen=True, slots=True)

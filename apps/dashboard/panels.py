@@ -17,6 +17,7 @@ import streamlit as st
 
 from analyses import exports
 from analyses.figures import spec_png, spec_svg
+from analyses.notebook_words import about_words
 from analyses.results import SavedResult
 from analyses.views import View, page
 from analyses.views.payload import Payload, live_fields
@@ -228,7 +229,8 @@ def _opened(panel: Panel, drawing: Offer) -> None:
             _file(panel, "PNG", "image/png", partial(_png, drawing.figure))
             _file(panel, "SVG", "image/svg+xml", partial(_svg, drawing.figure))
         if drawing.view is not None and drawing.payload is not None:
-            _file(panel, "HTML", "text/html", partial(page, drawing.view, dict(drawing.payload), panel.title))
+            said = about_words(panel.about)
+            _file(panel, "HTML", "text/html", partial(page, drawing.view, dict(drawing.payload), panel.title, said))
         _file(panel, "CSV", "text/csv", partial(exports.to_csv, rows))
         saying = {"title": panel.title, "address": address(), "python": panel.python}
         _file(panel, "JSON", "application/json", partial(exports.to_json, rows, panel.about, **saying))

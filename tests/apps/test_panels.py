@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from streamlit.testing.v1 import AppTest
 from analyses import exports
 from analyses.figures import spec_png, spec_svg
 from analyses.views.by_layer import Point, Series, by_layer_figure, parts_figure
+from apps.dashboard import panels
 from apps.dashboard.charts import FEW, inlined, spec_of
 from apps.dashboard.panels import MENU
 from tests.dashboard_pages import said
@@ -119,7 +121,8 @@ def page(kind: str) -> None:
         python="rows = 1\n",
     )  # fmt: skip
     if kind == "view":
-        panels.show(View.TOKEN_ROWS, token_rows_payload([TokenRow(tokens=["a"], note="n")]), panel)
+        drawn = token_rows_payload([TokenRow(tokens=["a"], note="n")], pick="token")
+        panels.show(View.TOKEN_ROWS, drawn, panel, live={"token": 0})
     elif kind == "table":
         panels.table(panel, alt="a table")
     else:
@@ -158,6 +161,16 @@ def test_a_menu_is_computed_when_it_is_opened(kind: str, offered: list[str]) -> 
     assert f"{0 if kind == 'empty' else 1} rows" in said(at)
     at.session_state[f"{MENU}one"] = False
     assert not at.run().code
+
+
+def test_a_view_leaves_as_a_page_with_what_is_locked_and_what_it_rests_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, Any] = {}
+    monkeypatch.setattr(panels, "_file", lambda _panel, kind, _mime, make: made.setdefault(kind, make))
+    opened_menu("view")
+    written = made["HTML"]()
+    data = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', written, re.DOTALL)
+    assert data is not None and json.loads(data[1])["token"] == 0
+    assert written.index("</script>") < written.index('<p class="provenance">demo@3 · n = 1</p>')
 
 
 def test_rows_that_cannot_be_had_are_told_and_cost_the_menu_only() -> None:
