@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -35,6 +36,7 @@ from analyses.claims.wording import sentence
 from analyses.registry import Progress
 from analyses.results import from_here
 from analyses.versions import versions
+from interp.effect_parts import Control
 from interp.harm import Counted
 from model.checkpoint import checkpoint_steps
 from model.errors import CheckpointError, Faults, InputError, UnknownNameError
@@ -61,6 +63,7 @@ def verdicts_on(
     excuse: bool = False,
     progress: Progress | None = None,
     counted: Counted | None = None,
+    controls: dict[str, Control] | None = None,
 ) -> tuple[Verdict, ...]:
     """The verdicts on claims that are tested together at one checkpoint.
 
@@ -71,6 +74,7 @@ def verdicts_on(
             instead of being an error: for one checkpoint among several.
         progress: told of every claim.
         counted: told of every batch that is ablated; may raise to stop the work.
+        controls: gets what matched sets cost, by claim, for who shows them one by one.
 
     Raises:
         InputError: what `check` refuses, before anything runs; and too few matched sets, before anything is ablated.
@@ -82,7 +86,8 @@ def verdicts_on(
     found: list[Measured | None] = []
     for number, (claim, subject) in enumerate(zip(claims, subjects, strict=True), start=1):
         with claim.named():
-            told = replace(subject, counted=counted) if isinstance(subject, Ablating) else subject
+            tried = None if controls is None else partial(controls.__setitem__, claim.name)
+            told = replace(subject, counted=counted, tried=tried) if isinstance(subject, Ablating) else subject
             found.append(None if isinstance(told, Unfit) else measured(told, claim.bound, first=first, counted=counted))
         if progress is not None:
             progress(number, len(claims), f"{claim.name} at step {lab.step}")

@@ -58,6 +58,7 @@ def ablate(
     n_controls: int = 100,
     matching: Matching | str = Matching.ACTIVITY,
     until: float | None = None,
+    control: Control | None = None,
     counted: Counted | None = None,
 ) -> AblationEffect:
     """Ablate `places` together and measure the effect, as `cutaway ablate` does.
@@ -80,6 +81,7 @@ def ablate(
             default that they write about as much.
         until: measure only until it is known whether the harm on the metric lies above, below or within this bound, in
             the metric's unit (`interp.sequential`). Matched sets and step 0 are then tried on 64 sequences at most.
+        control: what matched sets cost, where they were measured already with the same seed; then none are tried here.
         counted: called as counted(done, total) after every pass of a part: the ablation on each kind of sequences, the
             same at step 0, the matched sets; may raise to stop the work.
 
@@ -99,6 +101,7 @@ def ablate(
         matching=matching,
         before=before,
         until=until,
+        control=control,
         counted=counted,
     )
 
@@ -133,11 +136,12 @@ def effect_of(
     matching: Matching | str = Matching.ACTIVITY,
     before: Bench | None = None,
     until: float | None = None,
+    control: Control | None = None,
     counted: Counted | None = None,
 ) -> AblationEffect:
     """The effect of one ablation on every outcome of the bench, with its control on `metric`.
 
-    `before` is the bench of step 0, on the same trials; `matching` and `until` as for `ablate`.
+    `before` is the bench of step 0, on the same trials; `matching`, `until` and `control` as for `ablate`.
     """
     ablation, metric = ablation_of(places, bench.gpt.config), metric.name if isinstance(metric, Outcome) else metric
     _require_measurable(bench, ablation, metric)
@@ -152,7 +156,8 @@ def effect_of(
         ablation=ablation,
         metric=metric,
         outcomes=outcomes,
-        control=matched_control(
+        control=control
+        or matched_control(
             bench, ablation, metric, matching=matching, n=beside, seed=seed, limit=n_controls, counted=counted
         ),
         sources=tuple(source for trial in _measurable(bench, ablation) for source in _sources(trial, ablation)),

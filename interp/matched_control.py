@@ -10,13 +10,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from interp.ablation_plan import Ablation
 from interp.activity import activity_strata, memory_activity
 from interp.controls import control_p
 from interp.effect_parts import Control
 from interp.harm import Counted
-from interp.matched_places import Matching, Strata, matched_places
+from interp.matched_places import MatchedPlaces, Matching, Strata, matched_places
 from interp.places import Intervention, PlaceKind
 from interp.trials import Bench, Trial
 from model.settings import as_enum
@@ -46,14 +48,19 @@ def matched_control(
         seed=seed,
         strata=strata_for(bench.gpt, trial, ablation, matching) if limit else None,
     )
-    harm, own, p, n_tried, gains = torch.empty(0, dtype=torch.float64), None, None, None, False
-    if matched.sets:
-        sets = [ablation, *(replace(ablation, places=places) for places in matched.sets)]
-        n_tried = min(n or len(trial.measured), len(trial.measured))
-        tried = bench.harms(trial, sets, counted, outcomes=[trial.outcomes[row]], rows=(0, n_tried))
-        means = tried.harm[:, :, 0].mean(0)
-        own, harm = float(means[0]), means[1:]
-        gains = own < 0
+    if not matched.sets:
+        return control_of(matched, torch.empty(0, dtype=torch.float64), own=None, n=None)
+    sets = [ablation, *(replace(ablation, places=places) for places in matched.sets)]
+    n_tried = min(n or len(trial.measured), len(trial.measured))
+    tried = bench.harms(trial, sets, counted, outcomes=[trial.outcomes[row]], rows=(0, n_tried))
+    means = tried.harm[:, :, 0].mean(0)
+    return control_of(matched, means[1:], own=float(means[0]), n=n_tried)
+
+
+def control_of(matched: MatchedPlaces, harm: Float[Tensor, " set"], *, own: float | None, n: int | None) -> Control:
+    """The control that the mean harms of matched sets make, beside that of the ablated set on the same n sequences."""
+    gains, p = own is not None and own < 0, None
+    if own is not None and len(harm):
         p = control_p(-own, -harm) if gains else control_p(own, harm)
     return Control(
         harm=harm,
@@ -61,7 +68,7 @@ def matched_control(
         n_possible=matched.n_possible,
         p=p,
         note=matched.note,
-        n=n_tried,
+        n=n,
         own=own,
         gains=gains,
     )

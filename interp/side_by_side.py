@@ -69,6 +69,9 @@ def side_by_side(
     if made and made[0].first_layer < lab.config.n_layers - 1:
         held = next((each for each in made if Intervention.MEAN in each.interventions), made[0])
         made.append(replace(held, frozen=Frozen.PATTERNS))
+        last = ()
+    else:
+        last = ("Later patterns are not held: nothing attends after what is ablated.",)
     trials = trials_for(lab, metric=metric, n_sequences=n_sequences, seed=seed, period=period)
     (trial,) = (each for each in trials if any(outcome.name == metric for outcome in each.outcomes))
     trial = trial.with_references()
@@ -85,6 +88,6 @@ def side_by_side(
         metric=metric,
         ablations=tuple(tried),
         effects=tuple(effects_on(one, harms, column, seed=seed)[0] for column in range(len(tried))),
-        notes=tuple(filter(None, refusals)),
+        notes=(*filter(None, refusals), *last),
         seed=seed,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from analyses.claims.ground import Deltas, Ground, Values
 from analyses.claims.statement import ControlKind, Statement
 from interp.ablation import Ablation, Frozen, ablation_of
+from interp.effect_parts import Control
 from interp.harm import Counted
 from interp.matched_control import strata_for
 from interp.matched_places import MatchedPlaces, Matching, Strata, matched_places
@@ -72,6 +73,8 @@ class Ablating:
     ablation: Ablation
     counted: Counted | None = None
     """Told of every batch that is ablated; may raise to stop."""
+    tried: Callable[[Control], None] | None = None
+    """Told of matched sets, once they were measured."""
 
     @classmethod
     def of(cls, stated: Statement, ground: Ground, places: Sequence[Place]) -> Ablating:

@@ -20,6 +20,7 @@ from analyses.claims.statement import ControlKind
 from analyses.claims.verdicts import Beside
 from interp.controls import control_p
 from interp.harm import Counted
+from interp.matched_control import control_of
 from interp.matched_places import MatchedPlaces
 from interp.places import Intervention
 from interp.stats import bootstrap_mean
@@ -96,6 +97,8 @@ def _matched(subject: Subject, sign: int, harm: Values, counted: Counted | None)
     if isinstance(subject, Ablating):
         sets = matched_for(subject, alpha)
         note, others = sets.note, subject.others(sets, stop, counted)
+        if subject.tried is not None:
+            subject.tried(control_of(sets, others, own=float(sign * harm.mean()), n=stop))
     else:
         require_senders(subject.ground.lab.config.n_heads, alpha)
         others = subject.others(stop, counted)

@@ -11,10 +11,15 @@ from interp.stats import Interval, smallest_sign_flip_p
 from interp.wording import p_phrase, with_interval
 
 
-def sentence(verdict: Verdict) -> str:
-    """All that a verdict rests on."""
+def plain_sentence(verdict: Verdict) -> str:
+    """The same for a reader who sees the claim's own words beside it: no name of a file, no marks of code."""
+    return sentence(verdict, subject="The claim").replace("`", "")
+
+
+def sentence(verdict: Verdict, *, subject: str | None = None) -> str:
+    """All that a verdict rests on; it begins with the claim's name, or with `subject`."""
     where = f"{verdict.checkpoint.run}@{verdict.checkpoint.step}"
-    begin = f"{verdict.claim} is {verdict.standing} at {where}"
+    begin = f"{subject or verdict.claim} is {verdict.standing} at {where}"
     found = verdict.measured
     if found is None:
         return f"{begin}: {verdict.reason} (seed {verdict.seed})."

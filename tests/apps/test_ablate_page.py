@@ -16,7 +16,8 @@ from streamlit.testing.v1 import AppTest
 from typer.testing import CliRunner
 
 from analyses.claims.files import load_claims
-from analyses.hypotheses import sentence, verdicts_of_run
+from analyses.claims.wording import plain_sentence
+from analyses.hypotheses import verdicts_of_run
 from apps.cli import app
 from apps.dashboard import data
 from apps.dashboard.ablation import jobs
@@ -79,7 +80,14 @@ def test_nothing_is_measured_before_run_and_the_claim_that_is_saved_gets_the_sam
     (verdict,) = [each.value for each in at.text if " is supported at planted@8: " in each.value]
     assert re.search(r"Harm on copy_loss\nn = 16, p", text)
     assert "3 other heads of layer 0" in text
-    assert "supported" in " ".join(each.value for each in at.markdown)
+    badges = re.sub(r"\\(.)", r"\1", " ".join(each.value for each in at.markdown))
+    assert "green-badge[:material/check_circle: supported]" in badges
+    assert "orange-badge[costs most among other heads, too few to decide (p <= 0.25, 3 sets)]" in badges
+    assert "Held against text with nothing to copy: 3 other sets" in text  # so few cannot decide, and the page says so
+    assert "control" not in at.query_params
+    assert verdict.startswith("The claim is supported at planted@8: with L0H1")
+    assert "`" not in verdict
+    assert re.search(r"n = 16, p <= [\d.]+, 95% bca", text)
     assert scopes_of(gpt) == gpt._lasting == []
     assert torch.equal(gpt(torch.arange(8)[None]), before)
 
@@ -89,18 +97,19 @@ def test_nothing_is_measured_before_run_and_the_claim_that_is_saved_gets_the_sam
     (claim,) = load_claims([file])
     assert claim.stated.says == SAYS
     (record,) = verdicts_of_run([claim], root / "planted", save=False)
-    assert sentence(record.verdict) == verdict
+    assert plain_sentence(record.verdict) == verdict
     (command,) = [each.value for each in at.code if each.value.startswith("cutaway test")]
     found = CliRunner().invoke(app, [*command.split()[1:], "--json"])
     assert found.exit_code == 0
-    assert json.loads(found.stdout)[0]["sentence"] == verdict
+    told = json.loads(found.stdout)[0]["sentence"].replace("`", "")
+    assert told.partition(" is supported")[2] == verdict.partition(" is supported")[2]
 
 
 def test_a_bound_that_is_changed_after_the_numbers_were_seen_says_so(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = run_it(opened(root, "ablate", monkeypatch, **HYPOTHESIS))
-    assert "after these numbers had been seen" not in said(at)
+    assert "had been seen" not in said(at)
     at.text_input(key="bound").set_value("harm <= 0.05")
     at.selectbox(key="control").set_value("matched")
     at = run_it(at)  # three other heads allow no p below 0.25
@@ -113,7 +122,7 @@ def test_a_bound_that_is_changed_after_the_numbers_were_seen_says_so(
     assert asked == {"bound": "harm <= 0.05", "control": "none", "n": "16"}
     assert "metric" not in at.query_params  # what is as usual leaves the address alone
     assert any(" is refuted at planted@8" in each.value for each in at.text)
-    assert "stated after these numbers had been seen: they were first measured as" in said(at)
+    assert "stated after numbers about these places had been seen: they were first measured as" in said(at)
     at.text_input(key="bound").set_value("")
     at = run_it(at)
     assert "No bound was stated, so nothing is decided" in said(at)
@@ -127,8 +136,8 @@ ASKED_WRONGLY = [
     ({"control": "texts"}, 'there is no control "texts"'),
     ({"fill": "men"}, 'there is no intervention "men"'),
     ({"seed": "-1"}, "is no number of a seed"),
-    ({"bound": "|harm| <= 0.05"}, "has no side; use none"),
-    ({"metric": "text_loss"}, "use another control, or copy_loss"),
+    ({"bound": "|harm| <= 0.05", "control": "text"}, "has no side; use none"),
+    ({"metric": "text_loss", "control": "text"}, "use another control, or copy_loss"),
     ({"metric": "text_loss", "fill": "counterfactual", "bound": ""}, "There is no counterfactual on held-out text"),
     ({"fill": "counterfactual"}, "needs the corrupted twin of this text"),
 ]
@@ -174,9 +183,15 @@ def test_each_further_question_is_answered_when_it_is_asked_and_copied_python_gi
 def test_the_text_shows_where_it_hurts_and_who_looks_elsewhere(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = opened(root, "ablate", monkeypatch, run="planted", ablate="L0H1:zero", prompt="abcdeabcde")
     assert not at.exception
-    worst = views(at)["token_harm"]["token"]
-    assert 7 <= worst <= 10  # b c d e of the second copy
-    assert f"Predicted at {worst}, after" in said(at)
+    assert "token_harm" not in views(at)  # choosing places runs nothing
+    at = at.button(key="begin-text").click().run()
+    assert not at.exception
+    (worst,) = re.findall(r"Predicted at (\d+), after", said(at))
+    assert 7 <= int(worst) <= 10  # b c d e of the second copy
+    assert views(at)["token_harm"]["token"] is None  # it is where it hurts most, and nobody chose it
+    at.session_state["cell"] = "4.2"
+    assert "Predicted at 4, after" in said(at.run())
+    assert views(at)["token_harm"]["token"] == 4
     assert views(at)["before_after"]["names"] == ["intact", "ablated"]
     moved = next(each.value for each in at.dataframe if "moved" in each.value)
     assert next(iter(moved["head"])) == "L1H2"
@@ -280,7 +295,26 @@ def test_places_are_chosen_from_the_grid_by_name_and_from_lists(
     assert not at.exception
     assert "No bound was stated" in said(at)
     assert "no control" in said(at)
-    assert set(at.selectbox(key="control").options) == set(CONTROLS.values())
+    assert set(at.selectbox(key="control").options) == {"matched sets if enough, else text", *CONTROLS.values()}
     assert "What the study of single heads found" in said(at)
     found = jobs._every()["numbers"].found
     assert len(found) <= 96
+
+
+def test_matched_sets_are_measured_once_and_a_set_with_none_is_told_before_run(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = opened(root, "ablate", monkeypatch, **(HYPOTHESIS | {"ablate": "L0H0,L0H1,L0H2,L0H3"}))
+    assert not at.exception
+    assert any(each.value.startswith("All 4 heads of layer 0 are taken") for each in at.warning)
+    assert re.search(r"With n = 16 it reads about [\d,]+ tokens: about \d+ s on this machine", said(at))
+    tried = []
+    monkeypatch.setattr("interp.effects.matched_control", lambda *_, **__: tried.append(1))
+    at.session_state["ablate"] = "L0H1,L0H2,L1H1,L1H2"
+    at.run()
+    assert "Held against matched random sets: 35 other sets" in said(at)
+    assert not at.warning
+    at = run_it(at)
+    assert not at.exception
+    assert tried == []
+    assert re.search(r"p [<=]+ [\d.]+ of 35 sets", said(at))

@@ -99,6 +99,7 @@ def test_a_long_run_is_cancelled_and_leaves_no_trace(tab, server: Server) -> Non
 def test_a_token_shows_what_is_predicted_there_and_d_shows_the_difference(tab, server: Server) -> None:
     made, watch = tab()
     go(made, server, "ablate?run=whole&ablate=L0H1:zero")
+    made.get_by_role("button", name="Run the text").click()
     made.locator(".st-key-token_harm .token").nth(5).click()
     expect(made.get_by_role("heading", name=re.compile(r"^Predicted at 5, after"))).to_be_visible(timeout=PATIENCE)
     assert address(made)["token"] == "5"

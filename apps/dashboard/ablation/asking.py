@@ -6,18 +6,22 @@ Nothing of it starts anything: the form is read when it is sent, and only then i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
 
 from analyses.claims.bounds import parse_bound
 from analyses.claims.statement import ControlKind, Statement
+from analyses.claims.usual import usual_control
 from apps.dashboard.address import Part, choice_of, restore, write
+from apps.dashboard.state import shortened
 from interp.ablation import Frozen
 from interp.outcomes import COPY_OUTCOMES, OUTCOMES, get_outcome
 from interp.places import Intervention, Place, print_places
-from model.errors import InputError
+from interp.resolved_places import resolve_places
+from model.config import GPTConfig
+from model.errors import CutawayError, InputError
 from model.settings import from_plain
 
 FEWEST, MOST, USUAL = 8, 512, 64
@@ -29,6 +33,12 @@ CONTROLS = {
     ControlKind.STEP0: "step 0 of the run",
     ControlKind.NONE: "none",
 }
+USUAL_CONTROL = "usual"
+"""The control of an address that names none: matched sets where enough exist, else another, and the page says why."""
+
+N_CONTROLS = 99
+"""Matched sets at most: as many as a written claim tries, so that those of the one are those of the other."""
+
 REMOVALS = [kind.value for kind in Intervention if kind.removes]
 """What may stand in a place that states nothing: the others want a number, or a second place."""
 
@@ -43,7 +53,8 @@ class Asked:
     says: str
     bound: str
     """Empty where none was stated: then there is an effect and no verdict."""
-    control: ControlKind
+    control: ControlKind | None
+    """None where it is left to the places (`held_against`)."""
     metric: str
     fill: str
     """The intervention of places that state none."""
@@ -60,7 +71,25 @@ class Asked:
     def measured_as(self) -> dict[str, Any]:
         """The same as keywords of `interp.effects.ablate`."""
         held = {"frozen": self.frozen.value} if self.frozen is not Frozen.NOTHING else {}
-        return {"metric": self.metric, "intervention": self.fill, "n_sequences": self.n, "seed": self.seed} | held
+        how = {"metric": self.metric, "intervention": self.fill, "n_sequences": self.n, "seed": self.seed}
+        return how | {"n_controls": N_CONTROLS} | held
+
+    def held_against(
+        self, places: tuple[Place, ...], config: GPTConfig | None, *, has_start: bool
+    ) -> tuple[Asked, str]:
+        """The same with a control; and why it is this one, where the form left that to the places."""
+        if self.control is not None:
+            return self, ""
+        try:
+            if not (self.bound.strip() and places and config is not None):
+                return replace(self, control=ControlKind.NONE), ""
+            filled = resolve_places(places, config, self.fill)
+            usual = usual_control(
+                filled, config, bound=parse_bound(self.bound), metric=self.metric, has_start=has_start
+            )
+        except CutawayError:
+            return replace(self, control=ControlKind.NONE), ""  # the hypothesis itself is refused, in its own words
+        return replace(self, control=usual.kind), usual.why
 
     def statement(self, places: tuple[Place, ...], step: int | None, name: str = NAME) -> Statement | None:
         """The hypothesis as a claim about this checkpoint; None where no bound was stated.
@@ -74,7 +103,7 @@ class Asked:
             "name": name,
             "says": self.says.strip(),
             "effect": " ".join(self.bound.split()),
-            "control": self.control.value,
+            "control": (self.control or ControlKind.NONE).value,
             "ablate": print_places(places),
             "intervention": self.fill,
             "freeze": self.frozen.value,
@@ -88,8 +117,9 @@ class Asked:
 
 def _whole(low: int, high: int, what: str) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
-            raise InputError(f'"{text}" is no number of {what}; write one from {low} to {high}')
+        short = text.isascii() and text.isdigit() and len(text) <= len(str(high))
+        if not (short and low <= int(text) <= high):
+            raise InputError(f'"{shortened(text)}" is no number of {what}; write one from {low} to {high}')
         return int(text)
 
     return read
@@ -103,7 +133,12 @@ def _bound(text: str) -> str:
 PARTS = [
     Part(name="says", key="says", read=str),
     Part(name="bound", key="bound", read=_bound),
-    Part(name="control", key="control", read=choice_of([kind.value for kind in CONTROLS], "control"), otherwise="text"),
+    Part(
+        name="control",
+        key="control",
+        otherwise=USUAL_CONTROL,
+        read=choice_of([USUAL_CONTROL, *(kind.value for kind in CONTROLS)], "control"),
+    ),
     Part(name="metric", key="metric", read=choice_of(OUTCOMES, "metric"), otherwise="copy_loss"),
     Part(name="fill", key="fill", read=choice_of(REMOVALS, "intervention"), otherwise="mean"),
     Part(
@@ -130,9 +165,9 @@ def draw() -> tuple[Asked, bool, list[str]]:
                  "frequencies. Left empty, the effect is measured and nothing is decided.",
         )  # fmt: skip
         right.selectbox(
-            "Held against", [kind.value for kind in CONTROLS], key="control",
-            format_func=lambda kind: CONTROLS[ControlKind(kind)],
-            help="What the effect has to beat for the hypothesis to be supported. Matched random sets: as many heads "
+            "Held against", [USUAL_CONTROL, *(kind.value for kind in CONTROLS)], key="control", format_func=_control,
+            help="What the effect has to beat for the hypothesis to be supported. Left open, that is matched sets "
+                 "where there are enough to decide at 0.05, else text. Matched random sets: as many heads "
                  "(memories) in each layer, ablated in the same way. Text with nothing to copy: the same ablation on "
                  "held-out text where the current token is new. Step 0: the same before training. |harm| has no side "
                  "and takes none; <= takes matched sets or none.",
@@ -157,10 +192,15 @@ def draw() -> tuple[Asked, bool, list[str]]:
     write(PARTS)
     state = st.session_state
     asked = Asked(
-        says=state["says"], bound=state["bound"], control=ControlKind(state["control"]), metric=state["metric"],
-        fill=state["fill"], frozen=Frozen(state["hold"]), n=int(state["n_sequences"]), seed=int(state["seed"]),
+        says=state["says"], bound=state["bound"], metric=state["metric"], fill=state["fill"],
+        control=None if state["control"] == USUAL_CONTROL else ControlKind(state["control"]),
+        frozen=Frozen(state["hold"]), n=int(state["n_sequences"]), seed=int(state["seed"]),
     )  # fmt: skip
     return asked, sent, notices
+
+
+def _control(name: str) -> str:
+    return "matched sets if enough, else text" if name == USUAL_CONTROL else CONTROLS[ControlKind(name)]
 
 
 def _in_words(metric: str) -> str:

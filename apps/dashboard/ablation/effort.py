@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 import torch
@@ -11,8 +13,9 @@ import torch
 from analyses.claims.statement import ControlKind, Statement
 from apps.dashboard import passes
 from apps.dashboard.ablation import jobs
-from apps.dashboard.ablation.asking import is_about_copies
-from apps.dashboard.ablation.measuring import Question
+from apps.dashboard.ablation.asking import N_CONTROLS, is_about_copies
+from apps.dashboard.ablation.jobs import Told
+from apps.dashboard.ablation.measuring import Question, effect_key
 from interp.donors import LEAST_DONORS
 from interp.matched_places import matched_places
 from interp.periods import deciding_period
@@ -20,9 +23,6 @@ from interp.places import Intervention
 from interp.trials import REFERENCES
 from model.checkpoint import checkpoint_steps
 from model.lab import Lab
-
-N_CONTROLS = 100
-"""Matched sets that `interp.effects.ablate` tries at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +39,26 @@ class _Kind:
 
 
 def told(question: Question, stated: Statement | None) -> str:
-    """About how much work Run is, in words; an estimate from a pass of this checkpoint on this machine."""
+    """About how much work a run is, in words; from what passes of this checkpoint take on this machine."""
     n, seconds = tokens(question, stated), _seconds_per_token(question)
     fitted = ", and more for constants that have to be fitted" if question.ablation.takes(Intervention.OPTIMAL) else ""
-    return f"Run reads about {round(n, -3):,.0f} tokens: about {jobs.duration(_OPENING + n * seconds)} on this machine{fitted}"
+    return (
+        f"reads about {round(n, -3):,.0f} tokens: about {jobs.duration(_OPENING + n * seconds)} on this machine{fitted}"
+    )
+
+
+def learning(question: Question, stated: Statement | None, work: Callable[[Told], Any]) -> Callable[[Told], Any]:
+    """The same work; how long it takes is what the next estimate for this checkpoint rests on."""
+
+    def timed(told: Told) -> Any:
+        n, begun = tokens(question, stated), time.monotonic()
+        found = work(told)
+        taken = time.monotonic() - begun - _OPENING
+        if taken > _TELLING and not question.ablation.takes(Intervention.OPTIMAL):
+            _learnt()[passes.checkpoint_of(question.run, question.step)] = taken / n
+        return found
+
+    return timed
 
 
 def tokens(question: Question, stated: Statement | None) -> float:
@@ -55,14 +71,17 @@ def tokens(question: Question, stated: Statement | None) -> float:
     has_start = lab.step != 0 and 0 in checkpoint_steps(lab.path)
     n_sets = len(matched_places(ablation.places, lab.config, limit=N_CONTROLS, seed=question.asked.seed).sets)
     sets = n_sets * on_metric.n * on_metric.length * draws
-    whole = (copies.once(draws) + text.once(draws)) * (2 if has_start else 1) + sets
+    once = (copies.once(draws) + text.once(draws)) * (2 if has_start else 1)
+    whole = 0.0 if jobs.known(effect_key(question)) is not None else once
     if stated is None:
-        return whole
+        return whole + sets
     control = {
         ControlKind.TEXT: text.once(draws),
         ControlKind.STEP0: on_metric.once(draws),
         ControlKind.MATCHED: sets,
     }
+    if whole and stated.control is not ControlKind.MATCHED:
+        whole += sets  # those of a control are measured once, and serve both
     return whole + on_metric.once(draws) + control.get(stated.control, 0.0)
 
 
@@ -80,24 +99,38 @@ def _kinds(question: Question, lab: Lab) -> tuple[_Kind, _Kind]:
 
 
 def _seconds_per_token(question: Question) -> float:
-    return _timed(question.lab, passes.checkpoint_of(question.run, question.step))
+    checkpoint = passes.checkpoint_of(question.run, question.step)
+    return _learnt().get(checkpoint) or _timed(question.lab, checkpoint)
+
+
+@st.cache_resource(show_spinner=False)
+def _learnt() -> dict[str, float]:
+    """Seconds per token of the last run that was long enough to tell, by checkpoint."""
+    return {}
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
 @torch.no_grad()
 def _timed(_lab: Lab, checkpoint: str) -> float:
-    """Seconds for a token of a small batch: the shortest of a few passes, the first of which may be slow to begin."""
+    """Seconds for a token: of a batch as large as those of a run, or, where that is long, of two rows of it."""
     del checkpoint
-    rows, taken = _lab.eval_tokens[:2, :64], list[float]()
-    while len(taken) < _PASSES and sum(taken) < _LONG:
+    found = 0.0
+    for n in (2, 16, 16):  # the first pass may be slow to begin
+        rows = _lab.eval_tokens[:n, :64]
         begun = time.perf_counter()
         _lab.gpt(rows)
-        taken.append(time.perf_counter() - begun)
-    return min(taken) / rows.numel()
+        taken = time.perf_counter() - begun
+        found = taken / rows.numel()
+        if taken > _LONG:
+            break
+    return found
 
 
-_OPENING = 2.0
+_OPENING = 1.0
 """Seconds for opening step 0, drawing sequences and resampling."""
 
-_PASSES, _LONG = 4, 0.5
-"""Passes that are timed, at most, and seconds after which no other is begun."""
+_LONG = 0.15
+"""Seconds of a pass after which no larger one is timed: the page waits for it."""
+
+_TELLING = 2.0
+"""Seconds beyond the opening that a run must take for its speed to be worth knowing."""

@@ -24,7 +24,7 @@ from interp.wording import fine
 
 TITLES = {name: title for name, (title, _) in FURTHER.items()}
 NOTES = {
-    "interventions": "zero, mean and resample on the same sequences, and the mean with later patterns held",
+    "interventions": "zero, mean and resample on the same sequences",
     "pairs": "does A with B cost more than A plus B? every place alone, every two, and all together",
     "dose": "from intact to wholly replaced in four steps, on the same sequences",
     "tokens": "the harm of every target, by position, by kind of token, and the targets that lose most",
@@ -45,7 +45,10 @@ def draw(question: Question) -> None:
         components.caption(f"{len(question.places)} places have too many pairs; choose at most {MANY}.")
         return
     key, work = measuring.further(question, str(what))
-    found = jobs.offered(f"Measure: {TITLES[str(what)].lower()}", str(what), key, work, note=NOTES[str(what)])
+    note = NOTES[str(what)]
+    if what == "interventions" and question.ablation.first_layer < question.lab.config.n_layers - 1:
+        note += ", and the mean with later patterns held"
+    found = jobs.offered(f"Measure: {TITLES[str(what)].lower()}", str(what), key, work, note=note)
     if found is not None:
         SHOWN[str(what)](question, found)
 
@@ -103,8 +106,8 @@ def _interventions(question: Question, found: Any) -> None:
     )
     panels.chart(drawn.panel(question), figure, alt="The harm under each intervention")
     components.caption(
-        found.checkpoint, f"n = {drawn.n} sequences, the same for all", f"seed {found.seed}", "95% intervals",
-        *found.notes,
+        found.checkpoint, f"n = {drawn.n} sequences, the same for all", f"seed {found.seed}",
+        f"95% {found.effects[0].harm.method} intervals", *found.notes,
     )  # fmt: skip
 
 

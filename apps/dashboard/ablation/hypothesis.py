@@ -5,15 +5,19 @@ from __future__ import annotations
 import streamlit as st
 
 from analyses.claims.statement import Statement
-from apps.dashboard import components
+from analyses.claims.usual import matchable
+from analyses.named_heads import named_parts
+from apps.dashboard import components, data
 from apps.dashboard.ablation import asking
-from apps.dashboard.ablation.asking import Asked
+from apps.dashboard.ablation.asking import CONTROLS, Asked
+from apps.dashboard.data import Run
 from apps.dashboard.state import Selection
+from interp.resolved_places import resolve_places
 from model.config import GPTConfig
 from model.errors import CutawayError
 
 
-def places(chosen: Selection, config: GPTConfig | None, suggested: str) -> None:
+def places(run: Run, chosen: Selection, suggested: str) -> None:
     """The places that are ablated, each to be taken out; and ways to choose some."""
     with st.container(horizontal=True, vertical_alignment="center", gap="xsmall", key="chosen_places"):
         if chosen.ablate:
@@ -31,8 +35,30 @@ def places(chosen: Selection, config: GPTConfig | None, suggested: str) -> None:
                 f"Take the induction heads {suggested}", key="take_induction", on_click=components.set_ablation,
                 args=(suggested,), help="The set that the study of single heads found on sequences of its own.",
             )  # fmt: skip
-        if config is not None:
-            _sublayers(config)
+        if run.model is not None:
+            _sublayers(run.model)
+    if run.model is not None and chosen.ablate:
+        _alone(run, chosen, run.model)
+
+
+def _alone(run: Run, chosen: Selection, config: GPTConfig) -> None:
+    """Say, before anything is measured, that nothing can be compared with these places; offer some that have others."""
+    resolved = resolve_places(chosen.ablate, config)
+    sets = matchable(resolved, config)
+    if sets.n_sets:
+        return
+    st.warning(
+        components.literal(f"{sets.why[:1].upper()}{sets.why[1:]}: nothing will tell whether any others cost as much."),
+        icon=":material/compare_arrows:",
+    )
+    saved = data.shelf(run, NAMES).at(chosen.step)
+    parts = {} if saved is None else named_parts(data.verdicts(saved), chosen.ablate, config)
+    for name, spelled in parts.items():
+        others = matchable(resolve_places(spelled, config), config).n_sets
+        st.button(
+            f"Take those called {name}: {spelled} ({others:,} other sets)", key=f"take-{name}",
+            on_click=components.set_ablation, args=(spelled,), help="By the verdicts of attention-patterns.",
+        )  # fmt: skip
 
 
 def _sublayers(config: GPTConfig) -> None:
@@ -55,6 +81,15 @@ def _add_sublayer() -> None:
         components.toggle_ablation(str(name))
 
 
+def held_against(run: Run, chosen: Selection, asked: Asked) -> Asked:
+    """The hypothesis with a control; where the form left it open, which one, and why, is said."""
+    has_start = chosen.step != 0 and 0 in run.steps
+    settled, why = asked.held_against(chosen.ablate, run.model, has_start=has_start)
+    if why and settled.control is not None:
+        components.caption(f"Held against {CONTROLS[settled.control]}: {why}")
+    return settled
+
+
 def stated(asked: Asked, chosen: Selection) -> tuple[Statement | None, bool]:
     """The hypothesis as a claim, and whether it can be asked; why not is said."""
     if not chosen.ablate:
@@ -67,4 +102,7 @@ def stated(asked: Asked, chosen: Selection) -> tuple[Statement | None, bool]:
         return None, False
 
 
-__all__ = ["asking", "places", "stated"]
+NAMES = "attention-patterns"
+"""The study whose verdicts say what a head is called."""
+
+__all__ = ["asking", "held_against", "places", "stated"]

@@ -8,6 +8,7 @@ again, and work that was begun and not cancelled is begun again then, unless som
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -19,6 +20,8 @@ import streamlit as st
 
 from apps.dashboard import components
 from model.errors import CutawayError
+
+_LOG = logging.getLogger(__name__)
 
 Key = tuple[Hashable, ...]
 _BEGUN, _SAID, _FAILED = "_jobs_begun", "_jobs_said", "_jobs_failed"
@@ -78,10 +81,10 @@ class Told:
         self.bar, self.title, self.part, self.begun, self.last = bar, title, title, time.monotonic(), -1.0
         self.total = 0
 
-    def now(self, what: str) -> None:
-        """Say what the next part of the work is."""
+    def now(self, what: str, first: str = "") -> None:
+        """Say what the next part of the work is, and what of it comes first and is not counted."""
         self.part, self.begun, self.total, self.last = what, time.monotonic(), 0, -1.0
-        self.bar.progress(0.0, text=components.literal(f"{what} ..."))
+        self.bar.progress(0.0, text=components.literal(f"{what}: {first} ..." if first else f"{what} ..."))
 
     def __call__(self, done: int, total: int) -> None:
         """So many of so many passes are done."""
@@ -91,8 +94,8 @@ class Told:
         if now - self.last < _OFTEN and done < total:
             return
         self.last = now
-        left = (now - self.begun) / done * (total - done)
-        said = f"{self.part}: {done:,} of {total:,} passes, about {duration(left)} left in this part"
+        left = f", about {duration((now - self.begun) / done * (total - done))} left in this part" if done else ""
+        said = f"{self.part}: {done:,} of {total:,} passes{left}"
         self.bar.progress(min(1.0, done / total), text=components.literal(said))
 
 
@@ -155,15 +158,23 @@ def offered(label: str, slot: str, key: Key, work: Work, *, note: str = "", titl
 
 def _run(slot: str, key: Key, work: Work, title: str) -> Any:
     place = st.empty()
-    with place.container(border=True, key=f"job-{slot}"):
-        bar = st.progress(0.0, text=components.literal(f"{title} ..."))
+    inside = place.container(border=True, key=f"job-{slot}")
+    with inside:
+        bar = st.progress(0.0, text="Beginning ...")
         st.button("Cancel", key=f"cancel-{slot}", on_click=_cancel, args=(slot,), icon=":material/stop:")
-    told = Told(bar, title)
+        told = Told(bar, title)
     try:
-        found = work(told)
+        with inside, st.spinner(components.literal(title), show_time=True):  # the browser counts the seconds
+            found = work(told)
     except CutawayError as error:
         found = None
         st.session_state.setdefault(_FAILED, {})[slot] = key, error.with_traceback(None)  # not with every frame of it
+    except Exception as error:  # such as memory that ran out: said once, and not begun again by the next click
+        _LOG.exception("%s failed", title)
+        found = None
+        what = f"{type(error).__name__}: {error}".strip(": ")
+        told_as = CutawayError(f"This could not be measured ({what}). The server's log has the details.")
+        st.session_state.setdefault(_FAILED, {})[slot] = key, told_as
     else:
         _kept(key).put(key, found)
     st.session_state[_BEGUN].pop(slot, None)

@@ -16,8 +16,10 @@ from apps.dashboard.ablation.asking import Asked
 from apps.dashboard.ablation.jobs import Key, Told
 from apps.dashboard.data import Run
 from interp.ablation import Ablation, ablation_of
+from interp.effect_parts import Control
 from interp.effects import AblationEffect, ablate, benches_for
 from interp.places import Place, print_places
+from model.errors import InputError
 from model.lab import Lab
 
 
@@ -65,8 +67,10 @@ class Tested:
     """What came of a hypothesis."""
 
     verdict: Verdict | None
-    """None where no bound was stated."""
+    """None where no bound was stated, or it could not be tested."""
     effect: AblationEffect
+    refused: str = ""
+    """Why it could not be tested."""
 
     def told_as(self, stated: Statement | None) -> Verdict | None:
         """The verdict under the words of a hypothesis that agrees in all that was measured."""
@@ -79,16 +83,25 @@ def test(question: Question, stated: Statement | None, file: Path, told: Told) -
     """The verdict by the rules of written claims, and the effect on every outcome, as the two commands have them."""
     from analyses.hypotheses import verdicts_on
 
-    lab, verdict = question.lab, None
+    lab, verdict, refused, controls = question.lab, None, "", dict[str, Control]()
     if stated is not None:
-        told.now("The hypothesis and its control")
-        (verdict,) = verdicts_on([claim_of(stated, file)], lab, counted=told)
+        told.now("The hypothesis and its control", FIRST)
+        claim = claim_of(stated, file)
+        try:
+            (verdict,) = verdicts_on([claim], lab, counted=told, controls=controls)
+        except InputError as error:  # such as too few matched sets; the effect can be had all the same
+            refused = str(error).replace(f'{file}, claim "{claim.name}": ', "")  # nothing is written there yet
     effect = jobs.known(effect_key(question))
     if effect is None:
-        told.now("Every outcome, step 0 and matched sets")
-        effect = ablate(lab, question.spelled, **question.asked.measured_as, counted=told)
+        control = None if stated is None else controls.get(stated.name)
+        told.now("Every outcome and step 0" if control else "Every outcome, step 0 and matched sets", FIRST)
+        effect = ablate(lab, question.spelled, **question.asked.measured_as, control=control, counted=told)
         jobs.keep(effect_key(question), effect)
-    return Tested(verdict=verdict, effect=effect)
+    return Tested(verdict=verdict, effect=effect, refused=refused)
+
+
+FIRST = "what is put there is read off other sequences, then the intact model runs"
+"""What is done before the first pass that is counted."""
 
 
 def interventions(question: Question, told: Told) -> Any:

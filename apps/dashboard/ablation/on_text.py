@@ -11,8 +11,9 @@ import streamlit as st
 from analyses.ablation_tables import change_rows, next_token_rows, text_rows
 from analyses.views import View, attention_payload, visible
 from analyses.views.ablating import next_token_figure
+from analyses.views.attention import EXACT_SIDE
 from apps.dashboard import components, keys, panels, passes, snippets
-from apps.dashboard.ablation import harms, jobs
+from apps.dashboard.ablation import harms, jobs, measuring
 from apps.dashboard.ablation.jobs import Key, Told
 from apps.dashboard.ablation.measuring import Question
 from apps.dashboard.ablation.results import NARROWEST, about
@@ -26,7 +27,10 @@ from interp.token_effects import TokenEffects, token_effects
 from model.errors import CutawayError, InputError
 
 LIGHT = 2e11
-"""Floating point operations up to which a text is run without being asked: a second or so."""
+"""Floating point operations up to which another text is run without being asked again: a second or so."""
+
+_ASKED = "_text_asked"
+"""The places whose effect on a text this session has asked for."""
 
 _FROM_OTHERS = (
     Intervention.MEAN, Intervention.MEAN_PER_POSITION, Intervention.RESAMPLE, Intervention.OPTIMAL,
@@ -50,7 +54,7 @@ def draw(question: Question, chosen: Selection) -> None:
         key = question.key(jobs.TEXT, str(chosen.text), chosen.prompt)
         work = partial(_measure, question, chosen)
         found = jobs.known(key)
-        if found is None and _cost(question, len(strings)) <= LIGHT:
+        if found is None and _is_asked(question) and _cost(question, len(strings)) <= LIGHT:
             found = work()
             jobs.keep(key, found)
     except InputError as error:
@@ -61,8 +65,9 @@ def draw(question: Question, chosen: Selection) -> None:
         found = jobs.offered("Run the text", jobs.TEXT, key, work, note=what, title="The text, intact and ablated")
     if found is None:
         return
+    st.session_state[_ASKED] = question.key("asked")
     position = _position(found.effects, chosen)
-    _tokens(question, chosen, found.effects, position, source)
+    _tokens(question, chosen, found.effects, source)
     with st.grid(2, min_column_width=NARROWEST, gap=("small", "large")) as columns:
         with columns.cell():
             _predicted(question, chosen, found.effects, position, source)
@@ -72,6 +77,12 @@ def draw(question: Question, chosen: Selection) -> None:
         _patterns(question, chosen, found, key, source)
     elif ablation.frozen is Frozen.PATTERNS:
         components.caption("Later patterns are held as in the intact run, so none of them changes.")
+
+
+def _is_asked(question: Question) -> bool:
+    """Whether this ablation was run, on its sequences or on a text: choosing places runs nothing."""
+    ran = jobs.known(measuring.effect_key(question)) is not None
+    return ran or st.session_state.get(_ASKED) == question.key("asked")
 
 
 def _measure(question: Question, chosen: Selection, told: Told | None = None) -> OnText:
@@ -96,10 +107,13 @@ def _cost(question: Question, n_tokens: int) -> float:
 
 
 def _position(effects: TokenEffects, chosen: Selection) -> int:
-    """The token that is looked at: the chosen one, else that whose prediction suffers most."""
-    if chosen.token is not None and 0 < chosen.token < len(effects.strings):
-        return chosen.token
-    return int(effects.harm.argmax()) + 1
+    """The position that is looked at: the chosen one, else the one whose prediction suffers most."""
+    return _chosen(effects, chosen) or int(effects.harm.argmax()) + 1
+
+
+def _chosen(effects: TokenEffects, chosen: Selection) -> int | None:
+    """The chosen position; None where none was, and at 0, which nothing predicts."""
+    return chosen.position_in(len(effects.strings)) or None
 
 
 def _live(question: Question, chosen: Selection, *lines: str, imports: list[str]) -> str:
@@ -121,7 +135,7 @@ def _effects_line(question: Question) -> str:
 _EFFECTS = "from interp.token_effects import token_effects"
 
 
-def _tokens(question: Question, chosen: Selection, effects: TokenEffects, position: int, source: str) -> None:
+def _tokens(question: Question, chosen: Selection, effects: TokenEffects, source: str) -> None:
     panel = Panel(
         key="token_harm",
         title="Harm of every token",
@@ -132,7 +146,7 @@ def _tokens(question: Question, chosen: Selection, effects: TokenEffects, positi
             imports=[_EFFECTS, "from analyses.ablation_tables import text_rows"],
         ),
     )  # fmt: skip
-    panels.show(View.TOKEN_ROWS, harms.token_payload(effects, position), panel)
+    panels.show(View.TOKEN_ROWS, harms.token_payload(effects, _chosen(effects, chosen)), panel)
     replaced = f"replacements from {effects.source}" if effects.source else None
     components.caption(f"{question.run.name}@{question.step}", source, str(effects.ablation), replaced)
 
@@ -158,7 +172,8 @@ def _predicted(question: Question, chosen: Selection, effects: TokenEffects, pos
     components.caption(
         f"the text goes on with {token}: loss {clean:.2f} intact, {ablated:.2f} ablated, "
         f"harm {ablated - clean:+.2f} nats",
-        "click a token above for another position", "equal lengths are equal amounts in all three", "n = 1 text",
+        "click a token above for another" if _chosen(effects, chosen) else "where it hurts most; click another token",
+        "equal lengths are equal amounts in all three", "n = 1 text",
     )  # fmt: skip
 
 
@@ -192,13 +207,16 @@ def _patterns(question: Question, chosen: Selection, found: OnText, key: Key, so
     assert changes is not None, "asked before"
     head = chosen.head if chosen.head in changes.ranked else changes.ranked[0]
     st.subheader(f"{head_name(*head)}, intact and ablated")
-    sent = (jobs.PAYLOAD, *key[1:], head)
+    n = len(found.effects.strings)
+    lock = chosen.cell if chosen.cell is not None and max(chosen.cell) < n else None
+    window = lock if n > EXACT_SIDE else None  # of a long text only what is round the lock is sent exactly
+    sent = (jobs.PAYLOAD, *key[1:], head, window)
     payload: Any = jobs.known(sent)
     if payload is None:
         try:
             payload = attention_payload(
                 changes.intact, found.effects.strings, head=head, causal=question.lab.config.attention == "causal",
-                other=changes.ablated, names=("intact", "ablated"),
+                other=changes.ablated, names=("intact", "ablated"), lock=window,
             )  # fmt: skip
         except CutawayError as error:
             components.unasked(error)
@@ -222,5 +240,5 @@ def _patterns(question: Question, chosen: Selection, found: OnText, key: Key, so
     )  # fmt: skip
     keys.browser("d", "intact, ablated, their difference")
     keys.browser("s", "source and destination exchanged")
-    panels.show(View.ATTENTION, payload, panel, live={"lock": chosen.cell})
+    panels.show(View.ATTENTION, payload, panel, live={"lock": lock})
     components.caption("key D: intact, ablated, their difference", source, f"{question.run.name}@{question.step}")

@@ -14,18 +14,20 @@ from analyses.ablation_tables import control_rows
 from analyses.claims.bounds import Standing
 from analyses.claims.statement import Statement
 from analyses.claims.verdicts import Verdict
-from analyses.claims.wording import sentence
+from analyses.claims.wording import plain_sentence
 from analyses.views.ablating import control_figure
 from analyses.views.effect import effect_figure, effect_table
 from apps.dashboard import components, panels, snippets
-from apps.dashboard.ablation import jobs
+from apps.dashboard.ablation import jobs, stating
 from apps.dashboard.ablation.asking import CONTROLS
 from apps.dashboard.ablation.measuring import Question, Tested
 from apps.dashboard.findings import pins
 from apps.dashboard.panels import Panel
 from interp.effects import AblationEffect
-from interp.stats import smallest_sign_flip_p
+from interp.places import PlaceKind
+from interp.stats import Interval, smallest_sign_flip_p
 from interp.wording import effect_sentences, fine, p_phrase
+from model.errors import CutawayError
 
 LOOK = {
     Standing.SUPPORTED: ("green", ":material/check_circle:"),
@@ -36,15 +38,13 @@ LOOK = {
 NARROWEST = 450
 """Pixels of a column below which it stands under the other one."""
 
-_FIRST = "_first_bounds"
-"""The hypothesis under which each effect was measured first in this session."""
-
 
 def show(question: Question, stated: Statement | None, tested: Tested | None, effect: AblationEffect) -> None:
     """Everything that was measured, the verdict first."""
     verdict = None if tested is None else tested.told_as(stated)
-    late = _stated_late(question, stated)
-    _verdict(question, stated, verdict, late)
+    stating.seen(question, stated)
+    late = stating.doubt(question, stated)
+    _verdict(question, stated, verdict, effect, late, "" if tested is None else tested.refused)
     _headline(effect)
     with st.grid(2, min_column_width=NARROWEST, gap=("small", "large")) as columns:
         with columns.cell():
@@ -59,36 +59,45 @@ def show(question: Question, stated: Statement | None, tested: Tested | None, ef
     )  # fmt: skip
 
 
-def note_first(question: Question, stated: Statement | None) -> None:
-    """Remember which bound was stated before these numbers were seen."""
-    known = st.session_state.setdefault(_FIRST, {})
-    known.setdefault(question.key("first"), "" if stated is None else f"{stated.effect} against {stated.control}")
-
-
-def _stated_late(question: Question, stated: Statement | None) -> str:
-    """What has to be said of a bound that was stated, or changed, after the numbers were seen; empty if it was not."""
-    first = st.session_state.get(_FIRST, {}).get(question.key("first"))
-    if stated is None or first is None or first == f"{stated.effect} against {stated.control}":
-        return ""
-    before = f"as `{first}`" if first else "without a bound"
-    return f"stated after these numbers had been seen: they were first measured {before}"
-
-
-def _verdict(question: Question, stated: Statement | None, verdict: Verdict | None, late: str) -> None:
+def _verdict(
+    question: Question, stated: Statement | None, verdict: Verdict | None, effect: AblationEffect, late: str,
+    refused: str,
+) -> None:  # fmt: skip
     if stated is None:
         components.caption("No bound was stated, so nothing is decided: this is an exploration, and no test.")
         return
     says = stated.says or f"With {question.spelled} ablated, {stated.effect}."
+    if verdict is None and refused:
+        components.unasked(CutawayError(f"{stated.effect} cannot be tested so: {refused}"))
+        return
     if verdict is None:
-        components.caption(f"`{stated.effect}` has not been tested as it stands now: press Run.".replace("`", ""))
+        components.caption(f"{stated.effect} has not been tested as it stands now: press Run.")
         return
     colour, icon = LOOK[verdict.standing]
     with st.container(border=True, key="verdict", gap="xsmall"):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.badge(str(verdict.standing), color=colour, icon=icon)  # type: ignore[arg-type]
+            others, tint = beside_others(effect)
+            st.badge(components.literal(others), color=tint)  # type: ignore[arg-type]
             st.markdown(f"**{components.literal(says)}**")
         components.caption(f"claimed: {stated.effect}", f"held against: {CONTROLS[stated.control]}", late or None)
-        st.text(sentence(verdict))
+        st.text(plain_sentence(verdict))
+
+
+def beside_others(effect: AblationEffect) -> tuple[str, str]:
+    """Whether the ablated set stands out from others of its shape, and a colour: what a verdict never goes without."""
+    control = effect.control
+    if control.p is None or control.smallest_p is None:
+        return "no other set to compare with", "gray"
+    n, more = len(control.harm), "gains" if control.gains else "costs"
+    kinds = {place.kind for place in effect.ablation.places}
+    others = "other heads" if kinds == {PlaceKind.HEAD} else "others"
+    told = f"({p_phrase(control.p, control.smallest_p)}, {n} set{'s' if n > 1 else ''})"
+    if control.is_beaten:
+        return f"{more} more than {others} {told}", "green"
+    if control.is_beaten is None and control.is_exceeded:
+        return f"{more} most among {others}, too few to decide {told}", "orange"
+    return f"not told apart from {others} {told}", "orange"
 
 
 def _headline(effect: AblationEffect) -> None:
@@ -99,7 +108,8 @@ def _headline(effect: AblationEffect) -> None:
         with cells.cell():
             p = p_phrase(asked.p, smallest_sign_flip_p(asked.harm.n), ".2g")
             p = "" if effect.metric.endswith("_kl") else f", {p}"
-            _number(f"Harm on {effect.metric}", _amount(asked.harm, asked.unit), f"n = {asked.harm.n}{p}", "effect")
+            kind = f"n = {asked.harm.n}{p}, {_kind(asked.harm)}"
+            _number(f"Harm on {effect.metric}", _amount(asked.harm, asked.unit), kind, "effect")
         with cells.cell():
             if control.p is None or control.median is None or control.smallest_p is None:
                 _number("Matched random sets", "none", control.note, "control")
@@ -114,14 +124,23 @@ def _headline(effect: AblationEffect) -> None:
             if start is None:
                 _number("The same at step 0", "none", "no step 0 beside this checkpoint", "step0")
             else:
-                _number("The same at step 0", _amount(start.harm, start.unit), f"n = {start.harm.n}", "step0")
+                _number("The same at step 0", _amount(start.harm, start.unit), _of(start.harm), "step0")
         with cells.cell():
             beside = next((each for each in ("new_token_loss", "text_loss") if effect.has(each)), None)
             if beside is None or beside == effect.metric:
                 _number("On text", "none", " ".join(effect.notes) or "it is what was measured", "text")
             else:
                 found = effect.on(beside)
-                _number(f"On text: {beside}", _amount(found.harm, found.unit), f"n = {found.harm.n}", "text")
+                _number(f"On text: {beside}", _amount(found.harm, found.unit), _of(found.harm), "text")
+
+
+def _kind(interval: Interval) -> str:
+    """Which interval it is: few sequences take a bias-corrected one."""
+    return f"{interval.level:.0%} {interval.method}" if math.isfinite(interval.low) else "no interval"
+
+
+def _of(interval: Interval) -> str:
+    return f"n = {interval.n}, {_kind(interval)}"
 
 
 def _number(label: str, number: str, rests: str, key: str) -> None:
@@ -174,7 +193,7 @@ def _outcomes(
     with st.expander("As a table", key="effect_numbers", on_change="rerun") as box:
         if box.open:
             panels.table(replace(panel, key="effect_rows"), alt="The effect on every outcome")
-    said = [] if verdict is None else [sentence(verdict)]
+    said = [] if verdict is None else [f"{plain_sentence(verdict)} Beside others: {beside_others(effect)[0]}."]
     said += [f"({late})"] if late and verdict is not None else []
     words = (stated.says if stated is not None else "") or f"{question.spelled} ablated"
     pins.offer(title=words, sentences=[*said, *effect_sentences(effect)], panel=panel, figure=figure)

@@ -16,6 +16,7 @@ from apps.dashboard.ablation import (
     results,
     saving,
     singles,
+    stating,
 )
 from apps.dashboard.ablation.measuring import Question
 from model.errors import CutawayError
@@ -32,8 +33,9 @@ with right:
     saved = singles.draw(run, chosen, shelf)
 with left:
     st.header("Hypothesis")
-    hypothesis.places(chosen, run.model, singles.suggested(saved))
+    hypothesis.places(run, chosen, singles.suggested(saved))
     asked, sent, notices = asking.draw()
+    asked = hypothesis.held_against(run, chosen, asked)
     for notice in notices:
         components.unasked(CutawayError(notice))
     stated, is_askable = hypothesis.stated(asked, chosen)
@@ -47,18 +49,20 @@ if is_askable:
     key = measuring.bench_key(question, stated)
     if sent:
         jobs.begin("bench", key)
-        results.note_first(question, stated)
+        stating.begun(question, stated)
     st.header("Result")
     work = partial(measuring.test, question, stated, saving.file_of(run, named or "claim"))
-    tested = jobs.done("bench", key, work, title="The ablation")
+    takes = "" if jobs.known(key) is not None else effort.told(question, stated)
+    work = effort.learning(question, stated, work)
+    tested = jobs.done("bench", key, work, title=f"Run with n = {asked.n}. {takes}")
     effect = jobs.known(measuring.effect_key(question))
     if effect is None:
         components.caption(
-            f"Nothing is measured yet: state what you expect, and press Run. {effort.told(question, stated)}."
+            f"Nothing is measured yet: state what you expect, and press Run. With n = {asked.n} it {takes}."
         )
     else:
         results.show(question, stated, tested, effect)
-        if stated is not None and tested is not None:
+        if stated is not None and tested is not None and not tested.refused:
             st.subheader("Keep it as a claim")
             saving.draw(run, chosen, asked, stated)
         st.header("Ask more of it")
