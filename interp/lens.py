@@ -57,7 +57,7 @@ class LensReading:
     """Of the target token, in nats."""
 
     rank: Int[Tensor, "reading batch pos"]
-    """Of the target token: 1 and the number of tokens with a larger logit; 1 is the likeliest."""
+    """Of the target token in the order of `top`: 1 is the likeliest, and among equals the lower id comes first."""
 
     divergence: Float[Tensor, "reading batch pos"]
     """KL(the model's own prediction || this reading), in nats."""
@@ -72,7 +72,7 @@ class LensReading:
     """Their probabilities."""
 
     agrees: Bool[Tensor, "reading batch pos"]
-    """Whether the likeliest token is the model's own."""
+    """Whether the likeliest token is the model's own; of equally likely ones the lowest id stands for both."""
 
     note: str
     """What reading a stream means in this model, in sentences."""
@@ -174,7 +174,7 @@ def _read(read: Tensor, final: Tensor, probability: Tensor, targets: Tensor, n_t
     top, values = _top(read, n_top)
     return {
         "log_probability": chosen[:, 0],
-        "rank": (read > chosen).sum(-1) + 1,
+        "rank": _rank(read, chosen, targets),
         "divergence": (probability * (final - read)).sum(-1).clamp_min(0),
         "entropy": -(read.exp() * read).sum(-1),
         "top": top,
@@ -182,13 +182,23 @@ def _read(read: Tensor, final: Tensor, probability: Tensor, targets: Tensor, n_t
     }
 
 
+def _rank(read: Tensor, chosen: Tensor, targets: Tensor) -> Tensor:
+    """Which place the targets have in the order of `_top`."""
+    before = torch.arange(read.shape[-1], device=read.device) < targets[:, None]
+    return ((read > chosen) | ((read == chosen) & before)).sum(-1) + 1
+
+
 def _top(read: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The `n` largest of each row with their values; among equals the lower id comes first."""
+    """The `n` largest of each row with their values; among equals the lower id comes first, at the cut too."""
     values, ids = read.topk(n, dim=-1)
     by_id = ids.argsort(dim=-1)
     values, ids = values.gather(-1, by_id), ids.gather(-1, by_id)
     order = values.argsort(dim=-1, descending=True, stable=True)
-    return ids.gather(-1, order), values.gather(-1, order)
+    values, ids = values.gather(-1, order), ids.gather(-1, order)
+    tied = (read >= values[:, -1:]).sum(-1) > n  # topk keeps any of those that are equal at the cut
+    if bool(tied.any()):
+        ids[tied] = read[tied].argsort(dim=-1, descending=True, stable=True)[:, :n]
+    return ids, values
 
 
 def _log_softmax(logits: Tensor) -> Tensor:

@@ -158,13 +158,27 @@ def test_rank_entropy_and_the_top_are_those_of_the_distribution(make_gpt: Callab
         torch.testing.assert_close(reading.divergence[index], kl, atol=1e-9, rtol=1e-6)
 
 
-def test_equal_logits_share_the_best_rank_and_have_the_entropy_of_no_preference() -> None:
+def test_of_equal_logits_the_lower_id_comes_first_and_they_have_the_entropy_of_no_preference() -> None:
     gpt = planted.induction_model()
     tokens = torch.arange(10)[None]
     reading = logit_lens(gpt, tokens, 7, n_top=planted.D_VOCAB)
-    assert bool((reading.rank[0] == 1).all())
+    assert bool((reading.rank[0] == 8).all())
     torch.testing.assert_close(reading.entropy[0], torch.full((1, 10), float(planted.D_VOCAB)).log())
     assert torch.equal(reading.top[0, 0], torch.arange(planted.D_VOCAB).expand(10, -1)), "the lower id comes first"
+    for n_top in (1, 5):
+        few = logit_lens(gpt, tokens, 0, n_top=n_top)
+        assert few.top[0, 0].tolist() == [list(range(n_top))] * 10, "at the cut too"
+        assert bool((few.rank[0] == 1).all()), "the rank is that in the order of the likeliest"
+
+
+def test_a_tie_at_the_cut_is_broken_by_id_whatever_lies_above_it() -> None:
+    read = torch.full((2, 1000), -5.0)
+    read[0, [3, 7, 400, 999]] = 1.0
+    read[1, [900, 950]] = torch.tensor([2.0, 3.0])
+    ids, values = lens._top(read, 3)
+    assert ids.tolist() == [[3, 7, 400], [950, 900, 0]]
+    assert values.tolist() == [[1.0, 1.0, 1.0], [3.0, 2.0, -5.0]]
+    assert lens._rank(read, read[:, [7]], torch.tensor([7, 7])).tolist() == [2, 2 + 8], "7 equals come before it"
 
 
 def test_tied_embeddings_make_the_embedding_say_the_token_that_stands_there() -> None:
