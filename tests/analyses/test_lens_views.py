@@ -84,6 +84,14 @@ def test_two_models_share_words_and_scale_and_must_read_the_same_tokens() -> Non
     sent = lens_table_payload(one, other=two, names=("here", "there"))
     reach = (one.reading.log_probability - two.reading.log_probability).abs().max()
     assert sent["difference"]["high"] == pytest.approx(float(reach))
+    far = two.reading.log_probability.clone()
+    far[:, :, 5] -= 100.0
+    elsewhere = replace(two, reading=replace(two.reading, log_probability=far), targets=two.targets.index_fill(
+        0, torch.tensor([5]), 1 + int(one.targets[5])))  # fmt: skip
+    apart = (one.reading.log_probability - two.reading.log_probability).abs()
+    apart[:, :, 5] = 0
+    sent = lens_table_payload(one, other=elsewhere)
+    assert sent["difference"]["high"] == pytest.approx(float(apart.max())), "of positions with one target for both"
     assert len(sent["tables"]) == 2
     other = replace(two, ids=two.ids + 1)
     with pytest.raises(InputError, match="the two models read other tokens here"):
@@ -118,6 +126,8 @@ def test_rows_say_what_the_reading_holds() -> None:
     assert row["target rank"] == int(reading.rank[3, 0, 4])
     assert row["likeliest"] == text.spelled[int(reading.likeliest[3, 0, 4])]
     assert len(row["top"]) == 3
+    later = replace(text, start=128, n_text=200)
+    assert list(lens_rows(later)["position"].unique()) == list(range(128, 140)), "positions are those of the text"
     way = target_rows(text, 4)
     assert list(way["place"]) == list(reading.labels)
     assert list(way["KL to final"]) == reading.divergence[:, 0, 4].tolist()
