@@ -194,9 +194,15 @@ _NUMBERS = {
 """What the numbers of a claim may be."""
 
 
+LONGEST_NAME = 200
+"""Characters of a claim's name: files are called by it, with an ending and, while they are written, a number."""
+
+
 def _require_name(name: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
         raise ConfigError(f'name="{name}" cannot name a file; use letters, digits, hyphens and underscores.')
+    if len(name) > LONGEST_NAME:
+        raise ConfigError(f"a name of {len(name)} characters cannot name a file; use at most {LONGEST_NAME}.")
 
 
 def _require_form(stated: Statement) -> None:

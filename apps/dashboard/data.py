@@ -115,7 +115,10 @@ def _require_inside(path: Path) -> None:
 
 def _settings(file: Path) -> dict[str, Any]:
     content = json.loads(file.read_text("utf-8"))
-    if not isinstance(content, dict) or not isinstance(content.get("config"), dict):
+    config = content.get("config") if isinstance(content, dict) else None
+    if not isinstance(config, dict) or not all(
+        isinstance(config.get(part) or {}, dict) for part in ("model", "data", "train", "optim")
+    ):
         raise CheckpointError(f"{file} does not describe a run; restore it from a copy, or train the run again")
     return content
 

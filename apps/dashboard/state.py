@@ -136,7 +136,7 @@ def parse_text(text: str) -> LiveText:
 
 def parse_step(text: str) -> int:
     """Return the step that `text` names, or raise `InputError`."""
-    if not _is_number(text):
+    if not is_number(text):
         raise InputError(f"{shortened(text)!r} is not a training step; write a whole number such as 512")
     return int(text)
 
@@ -148,14 +148,14 @@ def parse_checkpoint(text: str) -> tuple[str, int]:
     ('demo', 512)
     """
     run, at, step = text.rpartition("@")
-    if not (at and run and _is_number(step)):
+    if not (at and run and is_number(step)):
         raise InputError(f"{shortened(text)!r} is not a checkpoint; write RUN@STEP, such as demo@512")
     return run, int(step)
 
 
 def parse_token(text: str, config: GPTConfig | None = None) -> int:
     """Return the position that `text` names, or raise `InputError`."""
-    if not _is_number(text):
+    if not is_number(text):
         raise InputError(f"{shortened(text)!r} is not a position in the text; write a whole number such as 7")
     if config is not None and int(text) >= config.n_ctx:
         raise InputError(f"position {text} lies beyond the context; positions run 0..{config.n_ctx - 1}")
@@ -165,7 +165,7 @@ def parse_token(text: str, config: GPTConfig | None = None) -> int:
 def parse_cell(text: str, config: GPTConfig | None = None) -> tuple[int, int]:
     """Return the (query, key) that `text` names, or raise `InputError`."""
     query, dot, key = text.partition(".")
-    if not dot or not all(map(_is_number, (query, key))):
+    if not dot or not all(map(is_number, (query, key))):
         raise InputError(f"{shortened(text)!r} is not a cell of a pattern; write QUERY.KEY, such as 10.3")
     cell = int(query), int(key)
     if config is not None and max(cell) >= config.n_ctx:
@@ -206,7 +206,12 @@ def _places(text: str, config: GPTConfig | None) -> tuple[Place, ...]:
     return places
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether `text` is a whole number that is short enough to be read; Python refuses those of thousands of digits.
+
+    >>> is_number("512"), is_number("-1"), is_number("1" * 5000)
+    (True, False, False)
+    """
     return text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER
 
 

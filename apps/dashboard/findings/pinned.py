@@ -127,7 +127,7 @@ def _write_note(pin_id: str, key: str, seen: str) -> None:
 
 def _drawing(pin: Pin) -> None:
     if pin.figure is not None:
-        svg = _svg(pin.id, dark=st.context.theme.type == "dark", _figure=pin.figure)
+        svg = _svg(pin.figure, dark=st.context.theme.type == "dark")
         if svg is None:
             components.caption("Its figure cannot be drawn.")
         else:
@@ -143,10 +143,13 @@ def _drawing(pin: Pin) -> None:
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
-def _svg(pin_id: str, *, dark: bool, _figure: dict[str, Any]) -> str | None:
-    """A pinned figure as a picture: nothing in it can act on the page. A pin's figure never changes."""
-    del pin_id
-    return drawn_figure(darkened(_figure) if dark else _figure)
+def _svg(figure: dict[str, Any], *, dark: bool) -> str | None:
+    """A pinned figure as a picture: nothing in it can act on the page.
+
+    Every session shares what is remembered, so it goes by the whole figure: a file that is imported may hold a pin of
+    a known name with another figure.
+    """
+    return drawn_figure(darkened(figure) if dark else figure)
 
 
 def _panel(pin: Pin) -> Panel:

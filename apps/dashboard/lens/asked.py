@@ -11,6 +11,7 @@ import streamlit as st
 from analyses.views.lens_table import Cells
 from apps.dashboard import components
 from apps.dashboard.address import Part, choice_of
+from apps.dashboard.state import is_number, shortened
 from interp.attribution import Detail
 from interp.live_targets import Target
 from model.errors import InputError
@@ -55,8 +56,8 @@ class Asked:
 
 
 def _digits(text: str) -> str:
-    if not (text.isascii() and text.isdigit()):
-        raise InputError(f"{text!r} is not a layer; write its number, such as 1")
+    if not is_number(text):
+        raise InputError(f"{shortened(text)!r} is not a layer; write its number, such as 1")
     return str(int(text))
 
 
