@@ -12,6 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from analyses.study import STUDIES, get_study
+from apps.dashboard.frame.menu import SHARED
 from docs.make_sites import page
 
 ROOT = Path(__file__).parents[1]
@@ -59,6 +60,17 @@ def test_every_mistake_that_is_made_on_purpose_is_on_the_page() -> None:
     assert made == {
         line.split(" | ")[0].strip("| ") for line in listed.splitlines() if "::test_" in line and line[0] == "|"
     }
+
+
+def test_the_page_of_the_dashboard_names_every_part_of_its_address_and_every_key() -> None:
+    sources = "\n".join(file.read_text(encoding="utf-8") for file in sorted((ROOT / "apps/dashboard").rglob("*.py")))
+    page = (ROOT / "docs/dashboard.md").read_text(encoding="utf-8")
+    parts, keys = (page.partition(title)[2].partition("\n## ")[0] for title in ("## The address", "## Keys"))
+    named = set(re.findall(r"`(\w+)[=`]", parts))
+    assert {*SHARED, *re.findall(r'(?:Part|Choice)\(\s*name="(\w+)"', sources)} <= named
+    bound = set(re.findall(r'keys\.(?:bind|bind_everywhere|browser|focus)\(\s*"(.)"', sources))
+    assert len(bound) > 8
+    assert {key.upper() for key in bound} <= set(re.findall(r"`(.)`", keys))
 
 
 def pitfalls() -> dict[str, tuple[str, list[str]]]:

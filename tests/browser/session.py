@@ -173,7 +173,7 @@ class Session:
         return [
             self.made.get_by_role("heading", name="Result", exact=True),
             verdict,
-            self.made.locator(".st-key-effect"),
+            self.made.locator(".st-key-panel-effect"),
         ]
 
     def claim(self) -> Sequence[Locator]:
