@@ -227,7 +227,7 @@ class Session:
         expect(told).to_be_visible(timeout=PATIENCE)
         expect(self.made.locator(".st-key-lens_parts svg.marks")).to_be_visible(timeout=PATIENCE)
         self.settle()
-        return [self.made.locator(".st-key-lens_table"), told]
+        return [self.made.locator(".st-key-lens_table"), told, self.made.locator(".st-key-panel-lens_top_0")]
 
     def gradients(self) -> Sequence[Locator]:
         """The same run beside one whose norms stand elsewhere; pinned too."""
@@ -238,6 +238,7 @@ class Session:
         expect(self.made).to_have_url(re.compile(rf"b={self.plan.twin}(@|%40){self.plan.last}"), timeout=PATIENCE)
         expect(self.made.get_by_text("one colour scale").first).to_be_visible(timeout=PATIENCE)
         self.drawn("stVegaLiteChart")
+        self.settle()
         self.press("p")
         self.pinned()
         self.settle()
