@@ -146,7 +146,7 @@ def _beside(result: Result, on: HarmOn, p: float, before: Interval | None) -> li
     drawn = n > EXACT_FLIPS and p <= smallest * (1 + 1e-9)
     return [
         *([] if n == result.headline.n_sequences else [f"n = {n}"]),
-        f"Holm p {'<=' if drawn else '='} {p:.2g}",
+        f"Holm p {'<=' if drawn else '='} {p:.2g} over {result.harms.n_tests} tests",
         *([] if before is None else [f"{number(before.mean)} at step 0"]),
     ]
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import altair as alt
 import pandas as pd
+from safetensors import SafetensorError, safe_open
 
-from analyses.figures import QUIET, WIDTH, categorical, themed
+from analyses.figures import CATEGORIES, QUIET, WIDTH, themed
 from analyses.registry import Finding
+from model.training import eval_rows
 
 Row = Mapping[str, Any]
 
@@ -26,6 +29,9 @@ LINES = {
     "first_copy_loss": "first copy of random tokens",
 }
 """Columns of metrics.jsonl that are losses, and what each is over."""
+
+COLOURS = dict(zip(LINES.values(), CATEGORIES, strict=False))
+"""The colour of each of them, the same in every figure of losses, whichever others are drawn."""
 
 START_TOLERANCE = 0.25
 """Nats from ln V within which a start counts as unbiased."""
@@ -63,8 +69,29 @@ def untold(name: str, source: str) -> str:
     return f"{name} was imported from {source}: nothing is on record of how it was trained, or how well it learned."
 
 
-def findings(rows: Sequence[Row], *, d_vocab: int, name: str, seed: int | None) -> tuple[Finding, ...]:
-    """Whether anything was learned: where the loss on held-out text ended, against ln V."""
+def n_judged(folder: Path, settings: Mapping[str, Any]) -> int | None:
+    """Rows of held-out text behind each logged loss, by run.json and the run's file of rows; None if not on record."""
+    train = settings.get("config", {}).get("train", {})
+    asked = train.get("eval_sequences") if isinstance(train, dict) else None
+    try:
+        with safe_open(folder / eval_rows.FILE_NAME, "pt") as held_out:
+            return None if asked is None else min(int(asked), held_out.get_slice("tokens").get_shape()[0])
+    except (OSError, SafetensorError):
+        return None
+
+
+def findings(
+    rows: Sequence[Row], *, d_vocab: int, name: str, seed: int | None, n: int | None = None
+) -> tuple[Finding, ...]:
+    """Whether anything was learned: where the loss on held-out text ended, against ln V.
+
+    Args:
+        rows: of metrics.jsonl.
+        d_vocab: tokens that the model can name.
+        name: of the run.
+        seed: of its training.
+        n: rows of held-out text behind each loss, the run's own eval batch (`n_judged`); None if not on record.
+    """
     losses = _losses(rows, "eval_loss")
     if not losses:
         sentence = f"{name} has logged no loss on held-out text, so whether it learned is not known."
@@ -76,8 +103,9 @@ def findings(rows: Sequence[Row], *, d_vocab: int, name: str, seed: int | None) 
         if learned
         else f"not {LEAST_GAIN} below ln\u00a0V = {uniform:.2f}: it has not learned yet"
     )
+    rests = f"seed {'unknown' if seed is None else seed}{'' if n is None else f', n = {n} rows of its eval batch'}"
     sentence = (
-        f"At step {step:,} ({tokens:,} tokens, seed {'unknown' if seed is None else seed}) the loss of {name} on "
+        f"At step {step:,} ({tokens:,} tokens, {rests}) the loss of {name} on "
         f"held-out text is {last:.3f} nats per token, {verdict}."
     )
     return (Finding(sentence=sentence, found=learned),)
@@ -115,7 +143,8 @@ def figure(rows: Sequence[Row], *, d_vocab: int, name: str, other: tuple[str, Se
         .encode(
             x=alt.X("tokens:Q", title="tokens seen", axis=alt.Axis(format="~s", tickCount=6)),
             y=alt.Y("loss:Q", title="loss (nats per token)", scale=alt.Scale(zero=True)),
-            color=alt.Color("what:N", title="loss on", scale=categorical(kinds),
+            color=alt.Color("what:N", title="loss on",
+                            scale=alt.Scale(domain=kinds, range=[COLOURS[kind] for kind in kinds]),
                             legend=alt.Legend(orient="top", columns=2)),
             tooltip=["run", "step", alt.Tooltip("tokens:Q", format=","), "what", alt.Tooltip("loss:Q", format=".3f")],
         )
@@ -132,7 +161,7 @@ def figure(rows: Sequence[Row], *, d_vocab: int, name: str, other: tuple[str, Se
     rule = alt.Chart(guess).mark_rule(strokeDash=[5, 4], color=QUIET).encode(y="uniform:Q")
     words = (
         alt.Chart(guess)
-        .mark_text(align="right", baseline="bottom", dy=-3, color=QUIET)
+        .mark_text(align="right", baseline="top", dy=5, color=QUIET)
         .encode(x="tokens:Q", y="uniform:Q", text="label:N")
     )
     title = f"The loss of {name}" + ("" if other is None else f" (dashes: {other[0]})")

@@ -15,6 +15,7 @@ import altair as alt
 from analyses.attention_kinds import SHARES, Kind
 from analyses.attention_stimuli import Stimulus
 from analyses.figures import CATEGORIES, QUIET, WIDTH
+from analyses.training_curve import COLOURS
 from analyses.training_dynamics_axis import (
     Time,
     base_of,
@@ -52,7 +53,7 @@ def losses_figure(
     colour = alt.Color(
         "what:N",
         title=None,
-        scale=alt.Scale(domain=kinds, range=list(CATEGORIES[: len(kinds)])),
+        scale=alt.Scale(domain=kinds, range=[COLOURS[kind] for kind in kinds]),
         legend=legend(),
     )
     y = _Height("loss (nats)", alt.Scale(zero=True))

@@ -17,7 +17,7 @@ def over_steps_figure(rows: pd.DataFrame, title: str, *, step: int | None = None
     base = alt.Chart(rows)
     x = alt.X(
         "step:Q", title="training step (log)", scale=alt.Scale(type="symlog", constant=1, nice=False),
-        axis=alt.Axis(values=[0, 1, 10, 100, 1_000, 10_000, 100_000], format="~s"),
+        axis=alt.Axis(values=[0, 1, 10, 100, 1_000, 10_000, 100_000], labelExpr="format(datum.value, '~s')"),
     )  # fmt: skip
     y = alt.Y("mean:Q", title=title, axis=alt.Axis(tickCount=5))
     numbers = [alt.Tooltip(f"{name}:Q", format=".3f") for name in ("mean", "low", "high", "chance") if name in rows]

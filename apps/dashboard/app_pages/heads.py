@@ -28,14 +28,14 @@ order = lists.order_of(asked, every) or lists.labels_of(run)
 head = chosen.head or lists.first(order)
 verdict = next((each for each in every if (each.layer, each.head) == head), None)
 ablated = [place.label for place in chosen.ablate]
-if asked is not None and other is not None:
-    comparing.draw(asked, results, other, (chosen.spec, other.spec), head, ablated)
 
 left, right = layout.wrapping("heads", *LEAST)
 with left:
     if asked is not None:
         if other is None:
             grid = head_scores.grids(asked, results, chosen.step, head, ablated)
+        else:
+            comparing.draw(asked, results, other, (chosen.spec, other.spec), head, ablated)
         lists.draw(asked, every, results, head_name(*head))
     if saved is not None and verdict is not None:
         verdicts.card(saved, verdict, grid)

@@ -62,7 +62,8 @@ def _costs(used: Mapping[str, SavedResult], head: Head, name: str) -> None:
     counts = sorted({int(n) for n in rows["n"]})
     components.provenance(
         first, f"n = {' or '.join(map(str, counts))} sequences", "95% intervals over sequences",
-        "p: Holm over all heads", "diamonds: step 0", "harm: loss without the head minus loss with it",
+        "p: Holm, in head-ablation over the heads for each outcome, in attention-patterns over heads and outcomes",
+        "diamonds: step 0", "harm: loss without the head minus loss with it",
     )  # fmt: skip
 
 

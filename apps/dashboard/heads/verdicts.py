@@ -29,7 +29,8 @@ COLOURS: dict[Standing, Literal["green", "orange", "blue", "gray"]] = {
 """The colour of each standing; the word always stands with it."""
 
 MEANINGS = {
-    Standing.SUPPORTED: "found by its attention, something is lost without it, and nothing measured speaks against it",
+    Standing.SUPPORTED: "found by its attention, and ablating it alone costs something; of what was measured, nothing "
+    "that decides speaks against it",
     Standing.DISPUTED: "found, and something is lost without it, but its weights or its attention on text disagree",
     Standing.ATTENTION: "found by its attention; that anything is lost without it is not shown",
     Standing.OPEN: "found for no kind, but its intervals cannot rule one out",
@@ -103,7 +104,7 @@ def facts(result: Result, verdict: Verdict) -> tuple[str, ...]:
         "" if result.text is None else f"{result.text.n_sequences} rows of held-out text",
         "" if seen is None else f"{seen.n_queries:,} tokens of its corpus",
         f"{result.config.level:.0%} bootstrap intervals",
-        "p corrected over the heads that were ablated, on copying and on text (Holm)",
+        f"p: Holm over {result.harms.n_tests} tests, the heads that were ablated, on copying and on text",
         "* told beside, cannot decide this name" if beside else "",
     ]
     return tuple(part for part in parts if part)

@@ -42,17 +42,20 @@ def draw(run: Run, step: int | None, other: Compared | None) -> None:
     )
     stamps = tuple((str(path), data.stamp(path / "metrics.jsonl")) for path in paths.values())
     figure = _figure(rows, theirs, stamps, run.model.d_vocab, run.name)
-    said = training_curve.findings(rows, d_vocab=run.model.d_vocab, name=run.name, seed=seed)
+    judged = training_curve.n_judged(run.path, run.settings)
+    said = training_curve.findings(rows, d_vocab=run.model.d_vocab, name=run.name, seed=seed, n=judged)
     pins.offer(title=panel.title, sentences=[each.sentence for each in said], panel=panel, figure=figure)
     panels.chart(panel, figure, alt=f"{panel.title} over training tokens", width="stretch")
     components.findings(said)
     if theirs is not None and other is not None and other.run.model is not None:
-        their_seed = seed_of(other.run)
+        n, their_seed = training_curve.n_judged(other.run.path, other.run.settings), seed_of(other.run)
         components.findings(
-            training_curve.findings(theirs[1], d_vocab=other.run.model.d_vocab, name=theirs[0], seed=their_seed)
+            training_curve.findings(theirs[1], d_vocab=other.run.model.d_vocab, name=theirs[0], seed=their_seed, n=n)
         )
     components.caption(
-        f"{len(rows):,} logged steps", None if seed is None else f"seed {seed}", "one run: no interval over seeds",
+        f"{len(rows):,} logged steps",
+        None if judged is None else f"held-out text: n = {judged} rows, its eval batch (studies measure on more)",
+        None if seed is None else f"seed {seed}", "one run: no interval over seeds",
         "metrics.jsonl",
     )  # fmt: skip
 
