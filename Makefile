@@ -51,8 +51,9 @@ demo: $(VENV)/.core  ## train a small GPT, study it, write runs/demo/report.html
 dashboard: $(VENV)/.core  ## look at the runs in a browser (ROOT=runs)
 	@$(BIN)/cutaway dashboard $(ROOT) $(ARGS)
 
+# Compiled modules are kept, whatever the shell says: each worker and each program that a test starts would make them anew.
 test: $(VENV)/.dev  ## the suite; under 8 minutes on two cores
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadfile $(ARGS)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadfile $(ARGS)
 
 test-slow: $(VENV)/.slow  ## what takes longer, or compares with other people's libraries
 	$(BIN)/python -m pytest -q -m slow $(ARGS)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +23,9 @@ __all__ = ["own_runs", "whole_runs"]  # fixtures
 PAGES = ("overview", "heads", "ablate", "memories", "gradients")
 EVERY = (*PAGES, "training", "lens", "findings")
 """The pages with tests of their own for what is missing and damaged among them."""
+
+Damage = Callable[[Path], None]
+"""What is done to a copy of the runs."""
 
 STUDY_OF = {
     "heads": "attention-patterns",
@@ -62,13 +69,41 @@ def test_a_page_says_which_steps_have_results(whole_runs: Path, page: str, monke
     assert "whole@0" in said(at)
 
 
+@pytest.fixture(scope="module")
+def damaged(whole_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Damage], Path]:
+    """Copies of the runs, each damaged in one way, and made once: pages only read them."""
+
+    @functools.cache
+    def with_damage(damage: Damage) -> Path:
+        root = Path(shutil.copytree(whole_runs, tmp_path_factory.mktemp("damaged") / "runs"))
+        damage(root)
+        return root
+
+    return with_damage
+
+
+def cut_results(root: Path) -> None:
+    for file in root.glob("whole/studies/*/*/result.safetensors"):
+        file.write_bytes(file.read_bytes()[:-7])
+
+
+def altered_checkpoints(root: Path) -> None:
+    for file in root.glob("whole/checkpoints/*/model.safetensors"):
+        content = bytearray(file.read_bytes())
+        content[-3] ^= 1
+        file.write_bytes(content)
+
+
+def unreadable_run(root: Path, fault: str = '{"config": 3}') -> None:
+    (root / "bare" / "run.json").write_text(fault)
+    (root / "bare" / "metrics.jsonl").write_text("{\n{}\n")
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_damaged_results_are_told_and_the_rest_still_works(
-    own_runs: Path, page: str, monkeypatch: pytest.MonkeyPatch
+    damaged: Callable[[Damage], Path], page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for file in own_runs.glob("whole/studies/*/*/result.safetensors"):
-        file.write_bytes(file.read_bytes()[:-7])
-    at = opened(own_runs, page, monkeypatch, run="whole")
+    at = opened(damaged(cut_results), page, monkeypatch, run="whole")
     assert not at.exception
     assert at.error
     assert "Run the study again, or delete the folder." in said(at)
@@ -76,29 +111,38 @@ def test_damaged_results_are_told_and_the_rest_still_works(
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_damaged_checkpoints_are_told(own_runs: Path, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for file in own_runs.glob("whole/checkpoints/*/model.safetensors"):
-        content = bytearray(file.read_bytes())
-        content[-3] ^= 1
-        file.write_bytes(content)
-    at = opened(own_runs, page, monkeypatch, run="whole", ablate="L1H1")
+def test_damaged_checkpoints_are_told(
+    damaged: Callable[[Damage], Path], page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = opened(damaged(altered_checkpoints), page, monkeypatch, run="whole", ablate="L1H1")
     assert not at.exception
     if page in ("heads", "ablate"):  # the pages with live passes
         assert "model.safetensors was altered or cut short" in said(at)
 
 
 @pytest.mark.parametrize("page", EVERY)
-@pytest.mark.parametrize("fault", ["{", '{"config": 3}', "[]", "\x00"])
 def test_a_damaged_run_is_told_and_others_can_be_chosen(
-    own_runs: Path, page: str, fault: str, monkeypatch: pytest.MonkeyPatch
+    damaged: Callable[[Damage], Path], page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (own_runs / "bare" / "run.json").write_text(fault)
-    (own_runs / "bare" / "metrics.jsonl").write_text("{\n{}\n")
-    at = opened(own_runs, page, monkeypatch, run="bare")
+    """Every page is given the same run, with its fault; the overview, whose list reads run.json itself, all of them."""
+    at = opened(damaged(unreadable_run), page, monkeypatch, run="bare")
     assert not at.exception
     at.selectbox(key="run").select("whole").run()
     assert not at.exception
     assert f"whole@{STEP}" in said(at)
+
+
+@pytest.mark.parametrize("fault", ["{", "[]", "\x00"])
+def test_a_run_that_is_damaged_otherwise_looks_the_same_to_every_page(
+    own_runs: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unreadable_run(own_runs, fault)
+    at = opened(own_runs, "overview", monkeypatch, run="bare")
+    assert not at.exception
+    bare = data.runs()[0]
+    assert bare.fault
+    nothing = data.Run(name="bare", path=own_runs / "bare", steps=(), model=None, settings={})
+    assert replace(bare, fault=None) == nothing
 
 
 @pytest.mark.parametrize("page", EVERY)

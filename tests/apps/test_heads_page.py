@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -23,7 +24,9 @@ from analyses.head_scores import MEANINGS, RANDOM, TEXT, Absent, HeadScores, dif
 from analyses.head_tables import cost_rows, partner_rows
 from analyses.head_text import Choice, example_table, kept_examples, raised_tokens, read_examples
 from analyses.study import run_study
+from analyses.training_dynamics_result import attention_at
 from apps.dashboard import data, panels
+from apps.dashboard.frame.inputs import PROMPT
 from apps.dashboard.heads import bases, corpus, detail
 from apps.dashboard.heads.lists import ORDERS
 from apps.dashboard.panels import Panel
@@ -34,6 +37,7 @@ from model.lab import open_run
 from tests.apps.test_snippets import require_same, require_told
 from tests.dashboard_pages import fire, opened, pick, said, views
 from tests.dashboard_runs import STEP, STUDIES, own_runs, trained, whole_runs
+from tests.undrawn import undrawn
 
 pytestmark = pytest.mark.whole
 
@@ -51,8 +55,9 @@ def other_runs(whole_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     root = tmp_path_factory.mktemp("others")
     shutil.copytree(whole_runs / "bare", root / "post")
     trained(root, "no-text", "data.sources=repeats", "data.tokenizer=chars:64", "model.d_vocab=64")
-    for name in ("post", "no-text"):
-        run_study("attention-patterns", f"{root / name}@{STEP}", STUDIES["attention-patterns"])
+    with undrawn():
+        for name in ("post", "no-text"):
+            run_study("attention-patterns", f"{root / name}@{STEP}", STUDIES["attention-patterns"])
     return root
 
 
@@ -163,7 +168,8 @@ def test_every_score_is_shown_where_it_is_measured_or_says_why_not(
             else:
                 grid = views(at)[key]
                 assert grid["label"] == measured.label
-                assert torch.tensor(grid["values"][0]).tolist() == pytest.approx(measured.mean[0].tolist(), abs=1e-3)
+                drawn = [math.nan if value is None else value for value in grid["values"][0]]  # a head not measured
+                assert drawn == pytest.approx(measured.mean[0].tolist(), abs=1e-3, nan_ok=True)
                 assert (grid["before"] is None) == (measured.step_0 is None)
                 assert f"n = {measured.n:,} {measured.unit}" in said(at)
 
@@ -213,6 +219,55 @@ def test_the_finder_lists_the_first_heads_by_any_score(whole_runs: Path, monkeyp
     at.segmented_control(key="top").set_value("all").run()
     assert len(columns(at, "rank")) == 8
     assert at.query_params["top"] == "all"
+
+
+def clicked(at: AppTest, key: str, row: int, column: str) -> AppTest:
+    """Do what a click on a cell of a table does (private API of AppTest)."""
+    (table,) = [each for each in at.dataframe if each.proto.id.endswith(f"-{key}")]
+    states = at._tree.get_widget_states()
+    state = states.widgets.add()
+    state.id = table.proto.id
+    state.string_value = json.dumps({"selection": {"rows": [], "columns": [], "cells": [[row, column]]}})
+    return at._run(widget_state=states)
+
+
+def test_any_cell_of_a_row_selects_its_head_and_the_tick_follows_from_the_first_of_the_list(
+    whole_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = opened(whole_runs, "heads", monkeypatch, run="whole", order=ORDERS["score"], top="all")
+    labels = list(columns(at, "rank")["head"])
+
+    def ticked() -> list[int]:
+        return list(at.session_state["ranking"].selection.rows)
+
+    assert views(at)["grid"]["chosen"] == labels[0]
+    assert ticked() == [0]
+    clicked(at, "ranking", 2, "mean")
+    assert at.session_state["head"] == labels[2]
+    assert ticked() == [2]
+    assert not at.session_state["ranking"].selection.cells, "the same cell can be clicked again"
+    pressed(at, "j")
+    assert at.session_state["head"] == labels[3]
+    assert ticked() == [3]
+
+
+def test_training_dynamics_stands_in_for_a_study_that_was_not_run(
+    own_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = result_of("whole", "training-dynamics")
+    shutil.rmtree(own_runs / "whole" / "studies" / "attention-patterns")
+    at = opened(own_runs, "heads", monkeypatch, run="whole", b="whole@0")
+    assert not at.exception
+    assert f"There is no attention-patterns result at step {STEP}" in said(at)
+    for key, step in (("grid", STEP), ("grid_b", 0)):
+        scores_then = attention_at(saved.result, saved.result.index_of(step)).headline[Kind.INDUCTION].intervals.mean
+        assert views(at)[key]["values"][0] == pytest.approx(scores_then[0].tolist(), abs=1e-3)
+    assert "grid_gap" in views(at)
+
+
+def test_the_prompt_to_begin_with_fits_the_context_of_a_demo_and_repeats_itself() -> None:
+    assert len(PROMPT.encode()) + 1 <= 64
+    assert PROMPT.count("(x):\n    return open(") == 2
 
 
 def test_j_k_and_x_go_through_the_list_and_several_presses_count(
