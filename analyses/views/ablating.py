@@ -16,6 +16,8 @@ from interp.effects import AblationEffect
 
 WIDTH = 560
 ROW = 26
+AXIS = 46
+"""Pixels that the axis takes out of a figure's height where it is drawn to fit its place."""
 
 
 def control_figure(effect: AblationEffect) -> Any:
@@ -70,7 +72,7 @@ def whisker_figure(
         shown.mark_rule(strokeWidth=2, color=CATEGORIES[0]).encode(x=alt.X("low:Q"), x2="high:Q"),
         shown.mark_point(filled=True, size=70, color=CATEGORIES[0]).encode(x=x),
     ]
-    return themed(alt.layer(*layers).properties(width=width, height=ROW * max(1, len(rows))))
+    return themed(alt.layer(*layers).properties(width=width, height=ROW * max(1, len(rows)) + AXIS))
 
 
 def dose_figure(rows: pd.DataFrame, unit: str) -> Any:

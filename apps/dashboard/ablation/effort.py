@@ -109,10 +109,13 @@ def _learnt() -> dict[str, float]:
     return {}
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
+@st.cache_resource(max_entries=16, ttl=600, show_spinner=False)
 @torch.no_grad()
 def _timed(_lab: Lab, checkpoint: str) -> float:
-    """Seconds for a token: of a batch as large as those of a run, or, where that is long, of two rows of it."""
+    """Seconds for a token: of a batch as large as those of a run, or, where that is long, of two rows of it.
+
+    For ten minutes: what else the machine has to do changes.
+    """
     del checkpoint
     found = 0.0
     for n in (2, 16, 16):  # the first pass may be slow to begin
@@ -132,5 +135,5 @@ _OPENING = 1.0
 _LONG = 0.15
 """Seconds of a pass after which no larger one is timed: the page waits for it."""
 
-_TELLING = 2.0
+_TELLING = 10.0
 """Seconds beyond the opening that a run must take for its speed to be worth knowing."""

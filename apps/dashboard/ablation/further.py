@@ -111,6 +111,12 @@ def _interventions(question: Question, found: Any) -> None:
     )  # fmt: skip
 
 
+def _rests(question: Question, n: int, method: str) -> tuple[str, ...]:
+    """What numbers of a question rest on, for the line under their figure."""
+    where = f"{question.run.name}@{question.step}"
+    return where, f"n = {n} sequences", f"seed {question.asked.seed}", f"95% {method} intervals"
+
+
 def _pairs(question: Question, found: Interactions) -> None:
     asked = question.asked
     drawn = _Drawn(
@@ -134,7 +140,7 @@ def _pairs(question: Question, found: Interactions) -> None:
     panels.chart(drawn.panel(question), figure, alt="What every two places cost beyond the sum of both")
     components.caption(
         "right of the rule: each stands in for the other", "left: one works through the other",
-        f"{question.run.name}@{question.step}", f"n = {drawn.n} sequences", f"seed {asked.seed}", "95% intervals",
+        *_rests(question, drawn.n, found.interaction.method),
     )  # fmt: skip
 
 
@@ -166,7 +172,7 @@ def _dose(question: Question, found: Any) -> None:
     panels.chart(drawn.panel(question), figure, alt="The harm as less and less stays")
     components.caption(
         "dashed: straight proportion", f"clean {found.meaning}: {fine(found.clean)[0]} {found.unit}",
-        f"{question.run.name}@{question.step}", f"n = {drawn.n} sequences", f"seed {found.seed}", "95% intervals",
+        *_rests(question, drawn.n, found.harm.method),
     )  # fmt: skip
 
 
@@ -232,8 +238,8 @@ def _heads(question: Question, found: Any) -> None:
     panels.chart(drawn.panel(question), figure, alt="Share of each later head's attention that moves")
     more = f"the first {LISTED} of {len(found.heads)} heads" if len(found.heads) > LISTED else None
     components.caption(
-        more, f"{question.run.name}@{question.step}", f"n = {drawn.n} sequences: {found.kind}",
-        f"seed {question.asked.seed}", "95% intervals", "total variation distance, mean over queries",
+        more, *_rests(question, drawn.n, found.moved[0].method), found.kind,
+        "total variation distance, mean over queries",
     )  # fmt: skip
 
 

@@ -58,7 +58,9 @@ def draw(run: Run, chosen: Selection, shelf: Shelf) -> SavedResult | None:
             said = [each.sentence for each in data.findings(saved) if each.of_run]
             pins.offer(title=panel.title, sentences=said, panel=panel, view=View.HEAD_GRID, payload=grid)
         components.caption(
-            f"n = {single.harm.n} sequences", "95% intervals", "small: step 0" if before else "step 0 is not saved"
+            f"n = {single.harm.n} sequences",
+            f"95% {single.harm.method} intervals",
+            "small: step 0" if before else "step 0 is not saved",
         )
     components.provenance(saved, f"period {result.period}")
     return saved

@@ -54,7 +54,7 @@ if is_askable:
     work = partial(measuring.test, question, stated, saving.file_of(run, named or "claim"))
     takes = "" if jobs.known(key) is not None else effort.told(question, stated)
     work = effort.learning(question, stated, work)
-    tested = jobs.done("bench", key, work, title=f"Run with n = {asked.n}. {takes}")
+    tested = jobs.done("bench", key, work, title=f"With n = {asked.n} it {takes}")
     effect = jobs.known(measuring.effect_key(question))
     if effect is None:
         components.caption(
