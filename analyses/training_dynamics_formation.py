@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Bool
 from torch import Tensor
@@ -136,7 +137,7 @@ def largest_of_others(result: Result, kind: Kind | str, left_out: list[Head]) ->
         mean[:, layer, index] = -torch.inf
     if not bool(mean.isfinite().any()):
         return None
-    step, layer, index = (int(each) for each in torch.unravel_index(mean.argmax(), mean.shape))
+    step, layer, index = (int(each) for each in np.unravel_index(int(mean.argmax()), mean.shape))
     return Largest(head=(layer, index), step=result.steps[step], score=score.intervals[step, layer, index])
 
 

@@ -37,6 +37,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -171,7 +172,9 @@ class Composition:
         if writer is not None:
             of_kind = _only(of_kind, self._head(writer, "writer"), axes=(0, 1))
         largest = of_kind.flatten().topk(min(n, int((of_kind > -math.inf).sum()))).indices
-        places = zip(*torch.unravel_index(largest, of_kind.shape), strict=True)
+        places = zip(
+            *np.unravel_index(largest.numpy(), of_kind.shape), strict=True
+        )  # torch's imports a second of sympy
         p, n_pairs = self.p[axis], int(self._n_pairs[axis])
         return tuple(self._pair((axis, *map(int, place)), float(p[place]), n_pairs) for place in places)
 
