@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from analyses.versions import versions
+from model.errors import InputError
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
 """A text that begins with one of these would be a formula to a spreadsheet, or looks like one that was marked."""
@@ -30,7 +31,7 @@ def to_csv(rows: pd.DataFrame) -> str:
     """
     file = io.StringIO(newline="")
     lines = csv.writer(file)  # lines end as RFC 4180 has it; with \n alone a token of \r would not be quoted
-    lines.writerow(_marked(str(name)) for name in rows.columns)
+    lines.writerow(map(_marked, names_of(rows)))
     lines.writerows(map(_marked, row) for row in rows.itertuples(index=False, name=None))
     return file.getvalue()
 
@@ -56,7 +57,7 @@ def to_json(rows: pd.DataFrame, about: Mapping[str, Any], *, title: str, address
         address: the part of a dashboard's address that shows them.
         python: code that computes them.
     """
-    names = [str(name) for name in rows.columns]
+    names = names_of(rows)
     records = [dict(zip(names, map(plain, row), strict=True)) for row in rows.itertuples(index=False, name=None)]
     head = {
         "format": 1, "title": title, "about": plain(about), "versions": versions(), "address": address,
@@ -65,6 +66,15 @@ def to_json(rows: pd.DataFrame, about: Mapping[str, Any], *, title: str, address
     lines = ",\n  ".join(json.dumps(record, allow_nan=False) for record in records)
     opening = json.dumps(head, indent=1, allow_nan=False).removesuffix("\n}")
     return f'{opening},\n "rows": [\n  {lines}\n ]\n}}\n'
+
+
+def names_of(rows: pd.DataFrame) -> list[str]:
+    """The names of the columns as text; `InputError` where two are alike, since a record can hold only one of them."""
+    names = [str(name) for name in rows.columns]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(f"Two columns of the table are called {', '.join(twice)}; give each a name of its own.")
+    return names
 
 
 def file_name(about: Mapping[str, Any], panel: str, ending: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analyses.exports import plain
+from analyses.exports import names_of, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +39,7 @@ class Rows:
 
 def bounded_rows(frame: pd.DataFrame) -> tuple[Rows, str]:
     """The first rows of `frame`, as many as a pin may hold, and a sentence if these are not all."""
-    named = [str(name) for name in frame.columns]
+    named = names_of(frame)
     kept: list[tuple[Any, ...]] = []
     size = 0
     for row in frame.head(MOST_ROWS).itertuples(index=False, name=None):

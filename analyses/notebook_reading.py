@@ -12,6 +12,7 @@ from typing import Any
 
 from analyses.notebook_bounds import MOST_BYTES, MOST_LETTERS, MOST_ROWS, Rows
 from analyses.views import View
+from analyses.views.payload_shapes import payload_fault
 from model.errors import CheckpointError
 
 Check = Callable[[Any], bool]
@@ -71,6 +72,10 @@ def read_fields(tree: Any, where: str) -> dict[str, Any]:
     for name, (check, said) in _CHECKS.items():
         if not check(tree[name]):
             raise CheckpointError(f'{where}: "{name}" has to be {said}.')
+    view, payload = tree["view"], tree["payload"]
+    fault = payload_fault(view, payload) if view is not None and payload is not None else ""
+    if fault:
+        raise CheckpointError(f'{where}: "payload" is nothing that the view {view} can draw: {fault}.')
     lists = {name: tuple(tree[name]) for name in ("sentences", "cut")}
     return {**tree, **lists, "rows": _rows(tree["rows"], where)}
 
@@ -94,6 +99,8 @@ def _rows(tree: Any, where: str) -> Rows:
     if not whole or not _texts(1000)(tree["columns"]) or not isinstance(tree["values"], list):
         raise CheckpointError(f'{where}: "rows" has to hold columns, values and n.')
     columns, values, n = tree["columns"], tree["values"], tree["n"]
+    if len(set(columns)) < len(columns):
+        raise CheckpointError(f"{where}: two columns have one name; each has to have its own.")
     if not all(isinstance(row, list) and len(row) == len(columns) for row in values):
         raise CheckpointError(f"{where}: every row has to have a value for each of the {len(columns)} columns.")
     if isinstance(n, bool) or not isinstance(n, int) or not len(values) <= min(n, MOST_ROWS):

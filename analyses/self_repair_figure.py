@@ -14,6 +14,7 @@ import altair as alt
 import pandas as pd
 
 from analyses.figures import CATEGORIES, INK, QUIET, caption, categorical, diverging
+from analyses.self_repair_findings import percent_of
 from analyses.self_repair_result import COPIED, TOP, Repairs, Result
 from interp.repaired import PARTS, Part
 from interp.wording import number, with_interval
@@ -41,8 +42,7 @@ def _title(result: Result) -> str:
     share, label = repairs.numbers.share[top], repairs.components[top].label
     if repairs.numbers.direct[top].high >= 0:
         return "No head is shown to add to copied tokens by itself, so what is made good is not asked"
-    percent = f"{100 * share.mean:.0f}% [{100 * share.low:.0f}%, {100 * share.high:.0f}%]"
-    return f"Of what {label} adds to copied tokens, the others make good {percent}"
+    return f"Of what {label} adds to copied tokens, the others make good {percent_of(share)}"
 
 
 def _subtitle(result: Result) -> list[str]:

@@ -11,7 +11,7 @@ from analyses.registry import Finding
 from analyses.self_repair_result import COPIED, TOP, Repairs, Result
 from interp.repaired import PARTS, Part
 from interp.stats import Interval
-from interp.wording import nothing_earlier, number, with_interval
+from interp.wording import NO_ENDS, has_ends, nothing_earlier, number, with_interval
 
 _NORM = PARTS.index(Part.FINAL_NORM)
 
@@ -41,7 +41,10 @@ def _corrected(result: Result, repairs: Repairs) -> str:
     return f"Holm over {len(repairs.heads())} heads at {result.config.alpha:g}"
 
 
-def _percent(share: Interval) -> str:
+def percent_of(share: Interval) -> str:
+    """A share in percent with its interval; in words where that has no ends."""
+    if not has_ends(share):
+        return f"{_rounded(share.mean)}% ({NO_ENDS})"
     return f"{_rounded(share.mean)}% [{_rounded(share.low)}%, {_rounded(share.high)}%]"
 
 
@@ -88,14 +91,14 @@ def _of(result: Result, repairs: Repairs, row: int) -> str:
     numbers, label = repairs.numbers, repairs.components[row].label
     by = {part: numbers.share_by_part[row, place] for place, part in enumerate(PARTS)}
     shares = ", ".join(
-        f"{_percent(share)} by {_WHO[part]}"
+        f"{percent_of(share)} by {_WHO[part]}"
         for part, share in by.items()
         if part is not Part.OUTPUT_NORMS or share.mean
     )
     return (
         f"{label}, which adds most, takes {with_interval(_turned(numbers.direct[row]))} logits with it when replaced "
         f"by {result.config.intervention.value}, and the logit falls by {with_interval(_turned(numbers.total[row]))}: "
-        f"{_percent(numbers.share[row])} is made good, {shares}"
+        f"{percent_of(numbers.share[row])} is made good, {shares}"
     )
 
 
@@ -139,7 +142,7 @@ def _norm(result: Result) -> Finding:
     top = max(rows, key=lambda row: float(repairs.numbers.by_part.mean[row, _NORM]))
     most = (
         f"most for {repairs.components[top].label}, {with_interval(repairs.numbers.by_part[top, _NORM])} logits, "
-        f"{_percent(shares[top])} of what it adds"
+        f"{percent_of(shares[top])} of what it adds"
     )
     opening = f"The final norm's scale alone makes some of it good for {len(surely)} of the {len(rows)} heads"
     if not surely:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from analyses.verdicts import listed
 from interp.stats import Interval
+from interp.wording import NO_ENDS, has_ends
 
 
 def percent(share: Tensor | float) -> str:
@@ -26,9 +27,13 @@ def share_of(interval: Interval | None) -> str:
 
     >>> share_of(Interval(mean=0.5, low=0.4, high=0.625, n=9, level=0.95, method=""))
     '50.0% [40.0%, 62.5%]'
+    >>> share_of(Interval(mean=0.5, low=-float("inf"), high=float("inf"), n=9, level=0.95, method=""))
+    '50.0% (no interval: what it is a share of may be nothing)'
     """
     if interval is None:
         return "not measured"
+    if not has_ends(interval):
+        return f"{percent(interval.mean)} ({NO_ENDS})"
     return f"{percent(interval.mean)} [{percent(interval.low)}, {percent(interval.high)}]"
 
 

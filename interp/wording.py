@@ -153,13 +153,25 @@ def amount(harm: Interval, unit: str) -> str:
 
 
 def _amount(mean: float, low: float, high: float, unit: str) -> str:
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return f"{fine(mean)[0]} {unit} (no interval)"
     mean_, *ends = fine(mean, low, high)
     return f"{mean_} {unit} [{', '.join(ends)}]"
 
 
 def with_interval(interval: Interval) -> str:
     """A mean with its interval, such as "0.61 [0.55, 0.66]"."""
+    if not has_ends(interval):
+        return f"{number(interval.mean)} (no interval)"
     return f"{number(interval.mean)} [{number(interval.low)}, {number(interval.high)}]"
+
+
+def has_ends(interval: Interval) -> bool:
+    """Whether an interval says anything: that of a share has no ends where its whole may be nothing."""
+    return math.isfinite(interval.low) and math.isfinite(interval.high)
+
+
+NO_ENDS = "no interval: what it is a share of may be nothing"
 
 
 def p_phrase(p: float, smallest: float, spec: str = ".3g") -> str:
@@ -213,6 +225,9 @@ def share_phrase(share: Interval) -> str:
     >>> share_phrase(Interval(mean=0.14, low=0.12, high=0.15, n=8, level=0.95, method="bca"))
     "14% [12%, 15%] of the model's advantage over token frequencies"
     """
+    if not has_ends(share):
+        mean, *_ = fine(100 * share.mean, decimals=int(abs(share.mean) < 0.1))
+        return f"{mean}% of the model's advantage over token frequencies ({NO_ENDS})"
     mean, ends, more = _percents(share, sign=-1 if share.high < 0 else 1)
     return f"{mean} [{ends}] of the model's advantage over token frequencies{more}"
 
@@ -226,8 +241,11 @@ def _share(outcome: OutcomeEffect) -> str:
     if share is None or outcome.scale is None:
         return ""
     sign = -1 if share.mean < 0 and outcome.harm.excludes(0.0) else 1
-    mean, ends, more = _percents(share, sign=sign)
     advantage = f"advantage of {number(outcome.scale - outcome.clean)} {outcome.unit} over token frequencies"
+    if not has_ends(share):
+        mean, *_ = fine(100 * sign * share.mean, decimals=int(abs(share.mean) < 0.1))
+        return f" ({mean}% of the model's {advantage}, {NO_ENDS})"
+    mean, ends, more = _percents(share, sign=sign)
     return f" ({mean} [{ends}] of the model's {advantage}{more})"
 
 

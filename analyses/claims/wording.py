@@ -8,7 +8,7 @@ from analyses.claims.bounds import Quantity, Standing, parse_bound
 from analyses.claims.statement import ControlKind
 from analyses.claims.verdicts import Measured, Verdict, lasting, not_beaten
 from interp.stats import Interval, smallest_sign_flip_p
-from interp.wording import p_phrase, with_interval
+from interp.wording import NO_ENDS, has_ends, p_phrase, with_interval
 
 
 def plain_sentence(verdict: Verdict) -> str:
@@ -66,7 +66,9 @@ def short_control(verdict: Verdict) -> str:
 
 
 def share(interval: Interval) -> str:
-    """A share in percent with its interval."""
+    """A share in percent with its interval; in words where that has no ends."""
+    if not has_ends(interval):
+        return f"{interval.mean:.0%} ({NO_ENDS})"
     return f"{interval.mean:.0%} [{interval.low:.0%}, {interval.high:.0%}]"
 
 

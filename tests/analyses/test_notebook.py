@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analyses import notebook, notebook_file
+from analyses.exports import to_csv, to_json
 from analyses.notebook import Notebook, Pin, as_json, from_json, new_pin
 from analyses.notebook_bounds import MOST_PINS, MOST_ROWS
 from analyses.notebook_exports import to_csv_archive, to_markdown, to_python
@@ -116,6 +117,13 @@ def test_a_pin_is_cut_where_it_is_too_large_and_says_so() -> None:
     heavy = pinned(figure={"data": {"values": [{"a": "z" * 1_200_000}]}, "mark": "point"})
     assert heavy.figure is None and "1.2 MB and is not kept" in heavy.cut[0]
     assert len(pinned(note="n" * 50_000).note) == 20_000
+
+
+def test_two_columns_of_one_name_are_refused_and_none_is_lost() -> None:
+    twice = pd.DataFrame([[1, 2, 3]], columns=["a", "b", "a"])
+    for made in (lambda: pinned(rows=twice), lambda: to_csv(twice), lambda: to_json(twice, {}, title="x")):
+        with pytest.raises(InputError, match="Two columns of the table are called a; give each a name of its own"):
+            made()
 
 
 def test_what_is_pinned_does_not_change_with_what_it_was_made_of() -> None:
@@ -221,6 +229,7 @@ DAMAGED = {
     "a figure that links": altered(figure={"mark": {"type": "point", "href": "javascript:alert(1)"}}),
     "rows of other lengths": altered(rows={"columns": ["a"], "values": [[1, 2]], "n": 1}),
     "more rows than there were": altered(rows={"columns": ["a"], "values": [[1], [2]], "n": 1}),
+    "two columns of one name": altered(rows={"columns": ["a", "a"], "values": [[1, 2]], "n": 1}),
     "a number for a text": altered(title=3),
     "a huge note": altered(note="x" * 30_000),
     "too many pins": as_json(Notebook(pins=book("a").pins * (MOST_PINS + 1))),
