@@ -56,7 +56,7 @@ def draw(runs: Sequence[Run]) -> None:
         run = inputs.pick_run(runs)
         step = inputs.pick_step(run)
         other = inputs.pick_other(runs, run.name)
-        inputs.pick_text()
+        inputs.pick_text(run)
         if run.damaged:
             st.caption(components.literal(f"damaged or incomplete, and left out: {', '.join(run.damaged)}"))
     inputs.pick_places()

@@ -172,6 +172,22 @@ def address(at: AppTest, *names: str) -> dict[str, str]:
     return {name: part if isinstance(part, str) else part[0] for name, part in parts.items()}
 
 
+def test_a_search_opens_its_best_hit_until_a_memory_is_chosen(at: AppTest) -> None:
+    def opened_now() -> str:
+        return [header.value for header in at.header][1]
+
+    at.text_input(key="memory").set_value("L0M0")
+    at.text_input(key="wanted").set_value("e").run()
+    first, second = [str(name) for name in at.dataframe[0].value["memory"]][:2]
+    assert opened_now() == first
+    assert "the best match first" in said(at)
+    fire(at, "keys", "pressed", [{"id": 1, "key": "j"}])
+    assert (opened_now(), at.session_state["memory"]) == (second, second), "J goes on from the best hit"
+    at.text_input(key="wanted").set_value("").run()
+    assert "the surest value first" in said(at)
+    assert not at.exception
+
+
 def test_an_address_that_is_searched_opens_its_memory(at: AppTest) -> None:
     at.text_input(key="wanted").set_value("L0M9").run()
     assert at.session_state["memory"] == "L0M9"

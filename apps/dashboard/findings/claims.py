@@ -12,7 +12,7 @@ from analyses.claims.files import Claim
 from analyses.claims.records import Record
 from analyses.claims.shelf import FOLDER, ClaimShelf, claim_shelf, verdict_finding, verdict_rows
 from analyses.claims.verdict_figure import verdict_figure
-from analyses.claims.wording import since_phrase
+from analyses.claims.wording import plain_sentence, since_phrase
 from apps.dashboard import components, data, panels
 from apps.dashboard.data import Run
 from apps.dashboard.findings import pins
@@ -61,7 +61,7 @@ def _tested(run: Run, records: tuple[Record, ...], file: str, step: int | None) 
         words, picture = st.columns([3, 2], gap="medium")
         with words:
             st.text(f"“{verdict.says}”")
-            components.sentences(_said(records, here))
+            components.sentences(_rests_on(records, here))
             other = None if verdict.checkpoint.step == step else f"not tested at step {step}"
             expected = None if verdict.as_expected in (True, None) else f"expected: {verdict.expected.value}"
             sha = f"{file}.toml ({verdict.file_sha256[:8]})"
@@ -69,6 +69,13 @@ def _tested(run: Run, records: tuple[Record, ...], file: str, step: int | None) 
         if figure is not None:
             with picture:
                 panels.small(panel, figure, "effect beside its bound; rules: the claim's own intervals")
+
+
+def _rests_on(records: tuple[Record, ...], here: Record) -> list[str]:
+    """The same below the verdict, which is not said twice."""
+    told = plain_sentence(here.verdict).partition(": ")[2]
+    since = [said.replace(here.verdict.claim, "It", 1) for said in _said(records, here)[1:]]
+    return [told[:1].upper() + told[1:], *since]
 
 
 def _said(records: tuple[Record, ...], here: Record) -> tuple[str, ...]:

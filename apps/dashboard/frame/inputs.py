@@ -86,13 +86,35 @@ def pick_other(runs: Sequence[Run], here: str) -> str | None:
     )  # fmt: skip
 
 
-def pick_text() -> None:
+def pick_text(run: Run) -> None:
     """Draw what live passes run on."""
     st.segmented_control(
         "Live passes on", list(LiveText), default=LiveText.PROMPT, key="text", bind="query-params",
         width="stretch", wrap=False,
     )  # fmt: skip
-    st.text_area("Prompt", value=PROMPT, key="prompt", bind="query-params", height=110)
+    _pick_prompt(run)
+
+
+MOST_TYPED = 4000
+"""Characters of a prompt that are kept: it stands in the address, and the model reads no more than its context."""
+
+_CUT = "_prompt_cut"
+"""(the prompt as it was cut, how long it was): told until something else is typed."""
+
+
+def _pick_prompt(run: Run) -> None:
+    """Draw the prompt. One that is too long, from the keyboard or the address, is cut, and that is told."""
+    said = str(st.session_state.get("prompt") or "")
+    if len(said) > MOST_TYPED:
+        st.session_state[_CUT] = said[:MOST_TYPED], len(said)
+        st.session_state["prompt"] = said[:MOST_TYPED]
+    cut, length = st.session_state.get(_CUT, ("", 0))
+    prompt = st.text_area("Prompt", value=PROMPT, key="prompt", bind="query-params", height=110) or ""
+    if len(prompt) > MOST_TYPED:  # the address had it; once drawn, only the next run may write it
+        st.rerun()
+    if cut and prompt == cut:
+        reads = "" if run.model is None else f"; the model reads {run.model.n_ctx:,} tokens at most"
+        st.warning(f"The first {MOST_TYPED:,} of {length:,} characters are kept{reads}.", icon=":material/content_cut:")
 
 
 def pick_places() -> None:

@@ -90,7 +90,7 @@ def _shown(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     shown = [
         {
             "memory": row["memory"],
-            "kind": row["pattern"],
+            "kind": str(row["pattern"]).replace("_", " "),
             "fires on": f"{row['firing rate']:.1%}",
             "ends in": _end(visible(row["trigger"])),
             "then": visible(row["next"]) if row["next"] else "",
