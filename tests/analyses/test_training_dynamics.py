@@ -31,6 +31,7 @@ from analyses.training_dynamics_tables import (
     runs_together,
     score_rows,
 )
+from analyses.training_dynamics_wording import unseen
 from interp.stats import Interval, Intervals, bootstrap_means
 from model import GPT
 from model.checkpoint import checkpoint_path
@@ -306,6 +307,15 @@ def test_what_the_first_checkpoint_has_already_is_not_said_to_have_formed_or_not
     assert not any("rose before" in each.sentence for each in later), "the other kind was there at the first"
     level = with_curve(result, "copying", (5.0,) * 6)
     assert said(level, "Copying was there already at the first checkpoint, step 0").found is None
+
+
+def test_a_period_is_called_unseen_only_where_it_is_on_record_what_training_showed(result: Result) -> None:
+    shown = replace(result, trained_periods=(4, 8))
+    assert result.repeats.trained is False
+    assert unseen(shown) == ", unseen in training"
+    assert unseen(replace(shown, trained_periods=None)) == ""
+    learned = replace(result.repeats, trained=True)
+    assert unseen(replace(shown, readings={**result.readings, "repeats": learned})) == ""
 
 
 def test_in_one_stretch_is_said_only_where_the_whole_interval_lies_in_it(result: Result) -> None:
