@@ -141,7 +141,7 @@ def _counts(rows: Sequence[Spec]) -> Spec:
     most = max((row["prefixes"] for row in rows), default=1)
     last = max(1, len(str(most)) - 1)
     powers = [10**power for power in range(last, 0, -max(1, -(-last // 4)))]
-    return {"values": [0, *sorted(powers)], "format": "~s"}
+    return {"values": [0, *sorted(powers)], "format": ",.0f"}
 
 
 def _powers(rows: Sequence[Spec], near: float) -> list[float]:
