@@ -65,7 +65,8 @@ def asked(lab: Lab, config: study.Config = QUICK) -> Result:
 
 def said(result: Result, start: str) -> Finding:
     """The one finding that begins like this, or is about this."""
-    (found,) = [each for each in study.findings(result) if re.match(start, each.sentence)]
+    with unchecked():
+        (found,) = [each for each in study.findings(result) if re.match(start, each.sentence)]
     return found
 
 
@@ -290,7 +291,8 @@ def test_what_fell_back_is_measured_by_what_is_left_and_said(result: Result) -> 
 def test_what_the_first_checkpoint_has_already_is_not_said_to_have_formed_or_not(result: Result) -> None:
     pruned = without_before(result, 32)
     assert attention_at(pruned, 1).at_step_zero is None, "the first checkpoint that is left is not step 0"
-    findings = study.findings(pruned)
+    with unchecked():
+        findings, later = study.findings(pruned), study.findings(without_before(result, 16))
     assert [each.found for each in findings if "text" not in each.sentence[:60]] == [None] * 3
     assert "Copying was there already at the first checkpoint, step 32, so when it formed cannot be told" in " ".join(
         each.sentence for each in findings
@@ -300,7 +302,6 @@ def test_what_the_first_checkpoint_has_already_is_not_said_to_have_formed_or_not
     )
     assert [each.crossing for each in rises(pruned)] == [None] * 4
     assert change(pruned) is None
-    later = study.findings(without_before(result, 16))
     assert [each.found for each in later if re.match("Copying|One head came to attend like an ind", each.sentence)] == [
         True
     ] * 3, "what formed after the first checkpoint is told"
