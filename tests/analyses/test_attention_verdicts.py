@@ -21,10 +21,10 @@ from analyses.attention_readings import Kind, Reading
 from analyses.attention_stimuli import Stimulus
 from analyses.attention_verdicts import Standing, Verdict
 from analyses.attention_weights import Missing
+from analyses.head_tables import listed
 from analyses.records import decode, encode, same
 from analyses.registry import Passage
 from analyses.study import load_result, run_study
-from apps.dashboard.heads import verdicts as head_verdicts
 from interp.places import Head
 from model import GPT
 from model.lab import Lab, open_run
@@ -226,8 +226,8 @@ def test_a_head_that_cannot_be_told_is_open_and_not_of_no_kind(result: study.Res
     count = next(each.sentence for each in study.findings(unsure) if each.sentence.startswith("Of 8 heads"))
     assert "one may be of a kind, which cannot be told (L1H0)" in count
     assert "L1H0  current?" in {row["title"] for row in head_rows(unsure)}
-    row = head_verdicts.listed(study.verdicts(unsure)).set_index("head").loc["L1H0"]
-    assert (row["standing"], row["attends like"]) == (["open"], "current-token?")
+    row = listed(study.verdicts(unsure)).set_index("head").loc["L1H0"]
+    assert (row["standing"], row["attends like"]) == ("open", "current-token?")
 
 
 def test_the_count_names_the_sources_that_speak_for_every_name_and_counts_the_others(result: study.Result) -> None:
@@ -286,9 +286,9 @@ def test_p_is_corrected_over_every_head_and_outcome_and_said_with_its_n_and_peri
     assert float(result.harms.on[0].p[result.harms.place_of(INDUCTION_HEAD) or 0]) == pytest.approx(16 * 2 / 2**12)
     sentence = verdict_on(result, INDUCTION_HEAD).sentence
     saved = f"{result.harms.copying.mean:.2f}"
-    assert f"on copying at period 19, where a repeat saves {saved} (Holm p = 0.0078," in sentence
+    assert f"on copying at period 19, where a repeat saves {saved} (Holm p = 0.0078 over 16 tests," in sentence
     drawn = with_harm(with_n(result, COPY, 64), COPY, INDUCTION_HEAD, p=0.0016)
-    assert "(n = 64, Holm p <= 0.0016," in verdict_on(drawn, INDUCTION_HEAD).sentence
+    assert "(n = 64, Holm p <= 0.0016 over 16 tests," in verdict_on(drawn, INDUCTION_HEAD).sentence
 
 
 def test_what_untrained_weights_do_as_well_is_no_reading(result: study.Result) -> None:
