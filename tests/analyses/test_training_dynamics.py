@@ -19,7 +19,7 @@ from analyses.records import decode, encode, same
 from analyses.registry import Finding
 from analyses.study import run_study
 from analyses.training_dynamics_axis import PICKED, Along, Time, looked_at
-from analyses.training_dynamics_formation import formed, largest_of_others, rises
+from analyses.training_dynamics_formation import formed, largest_of_others, previous_before_induction, rises
 from analyses.training_dynamics_lines import heads_figure, losses_figure, position_figure
 from analyses.training_dynamics_losses import Change, change
 from analyses.training_dynamics_result import Result, attention_at, frames, scores_over_training
@@ -77,6 +77,22 @@ def with_curve(result: Result, name: str, curve: tuple[float, ...], spread: floa
     values = torch.tensor(curve, dtype=torch.float64)[:, None] + noise
     loss = replace(result.losses[name], values=values, intervals=bootstrap_means(values.T, 100))
     return replace(result, losses={**result.losses, name: loss})
+
+
+def with_score(result: Result, kind: Kind, head: tuple[int, int], curve: tuple[float, ...]) -> Result:
+    """The result with another score of one head over training, the same for every sequence."""
+    reading = result.repeats
+    score = reading.scores[kind.value]
+    assert score.values is not None
+    values, ends = score.values.clone(), [each.clone() for each in (score.mean, score.low, score.high)]
+    for at, level in enumerate(curve):
+        values[at, :, head[0], head[1]] = level
+        for end in ends:
+            end[at, head[0], head[1]] = level
+    mean, low, high = ends
+    changed = replace(score, values=values, intervals=replace(score.intervals, mean=mean, low=low, high=high))
+    scores = {**reading.scores, kind.value: changed}
+    return replace(result, readings={**result.readings, "repeats": replace(reading, scores=scores)})
 
 
 def without_before(result: Result, step: int) -> Result:
@@ -306,6 +322,11 @@ def test_what_the_first_checkpoint_has_already_is_not_said_to_have_formed_or_not
         True
     ] * 3, "what formed after the first checkpoint is told"
     assert not any("rose before" in each.sentence for each in later), "the other kind was there at the first"
+    creeping = with_score(result, Kind.INDUCTION, INDUCTION_HEAD, (0.0, 0.0, 0.0, 0.0, 0.8, 0.85))
+    assert [each.crossing for each in rises(without_before(creeping, 32)) if each.what == "induction"] == [None]
+    another = with_score(result, Kind.PREVIOUS, (0, 0), (0.0, 0.0, 0.0, 0.0, 0.0, 0.9))
+    assert len(formed(without_before(another, 16), Kind.PREVIOUS)) == 2
+    assert previous_before_induction(without_before(another, 16)) is None, "one of the two was there at the first"
     level = with_curve(result, "copying", (5.0,) * 6)
     assert said(level, "Copying was there already at the first checkpoint, step 0").found is None
 
@@ -324,7 +345,7 @@ def test_in_one_stretch_is_said_only_where_the_whole_interval_lies_in_it(result:
     score = reading.scores["induction"]
     assert score.values is not None
     values = score.values.clone()
-    values[4, :, *INDUCTION_HEAD] = 0.51 + 0.1 * torch.linspace(-1, 1, values.shape[1])  # half at about step 32
+    values[4, :, *INDUCTION_HEAD] = 0.53 + 0.2 * torch.linspace(-1, 1, values.shape[1])  # half at about step 32
     readings = {**result.readings, "repeats": replace(reading, scores={**reading.scores, "induction": replace(
         score, values=values)})}  # fmt: skip
     unsure = said(replace(result, readings=readings), "Whether copying and induction attention formed in the same")
