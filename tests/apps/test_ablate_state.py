@@ -72,7 +72,7 @@ def test_a_hypothesis_that_was_stated_before_its_own_run_counts_as_first() -> No
     assert run_and_look(question(step=0, bound=BOUND)) == "", "nor of another checkpoint"
 
 
-CHANGES = [
+CHANGES: list[dict[str, Any]] = [
     {"bound": "harm <= 0.05"}, {"bound": BOUND, "metric": "text_loss"}, {"bound": BOUND, "fill": "zero"},
     {"bound": BOUND, "control": ControlKind.STEP0}, {"bound": BOUND, "frozen": Frozen.PATTERNS},
     {"bound": "harm <= 0.05", "seed": 1}, {"bound": "harm <= 0.05", "n": 16},
@@ -108,12 +108,17 @@ def test_in_another_session_nobody_knows_and_a_bound_stated_there_is_late(monkey
 def test_numbers_are_kept_by_all_that_they_depend_on() -> None:
     asked = question(bound=BOUND)
     keys = [measuring.effect_key(asked)]
-    for change in ({"metric": "text_loss"}, {"fill": "zero"}, {"frozen": Frozen.PATTERNS}, {"n": 16}, {"seed": 1}):
+    changes: list[dict[str, Any]] = [
+        {"metric": "text_loss"}, {"fill": "zero"}, {"frozen": Frozen.PATTERNS}, {"n": 16}, {"seed": 1},
+    ]  # fmt: skip
+    for change in changes:
         keys.append(measuring.effect_key(question(bound=BOUND, **change)))
     assert len(set(keys)) == len(keys)
     tested = []
-    for change in ({}, {"bound": "harm >= 2"}, {"control": ControlKind.STEP0}, {"bound": ""}):
-        each = question(**({"bound": BOUND} | change))
+    others: list[dict[str, Any]] = [{}, {"bound": "harm >= 2"}, {"control": ControlKind.STEP0}, {"bound": ""}]
+    for change in others:
+        given: dict[str, Any] = {"bound": BOUND, **change}
+        each = question(**given)
         tested.append(measuring.bench_key(each, each.asked.statement(each.places, 8)))
     assert len(set(tested)) == len(tested)
     named = replace(asked.asked, says="other words").statement(asked.places, 8, "other-name")
@@ -123,15 +128,27 @@ def test_numbers_are_kept_by_all_that_they_depend_on() -> None:
 def test_what_was_found_on_a_text_is_kept_by_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two prompts, one after the other: the second is not answered with the first."""
     shown: list[str] = []
+
+    class Drawn(Exception):
+        pass
+
+    def measured(_: Question, chosen: Selection) -> Any:
+        shown.append(chosen.prompt)
+        return SimpleNamespace(effects=None)
+
+    def drawn(*_: Any) -> int:
+        raise Drawn
+
     monkeypatch.setattr(passes, "text", lambda run, chosen: (tuple(chosen.prompt), chosen.prompt))
-    monkeypatch.setattr(on_text, "_measure", lambda question, chosen: shown.append(chosen.prompt))
+    monkeypatch.setattr(on_text, "_measure", measured)
+    monkeypatch.setattr(on_text, "_position", drawn)
     monkeypatch.setattr(on_text, "_is_asked", lambda question: True)
     monkeypatch.setattr(on_text, "_cost", lambda question, n: 0.0)
     monkeypatch.setattr(Question, "ablation", None)
-    monkeypatch.setattr(jobs, "offered", lambda *given, **named: None)
-    for prompt in ("ab", "cd"):
-        on_text.draw(question(), Selection(text=LiveText.PROMPT, prompt=prompt))
-    assert shown == ["ab", "cd"]
+    for prompt in ("ab", "cd", "ab"):
+        with pytest.raises(Drawn):
+            on_text.draw(question(), Selection(text=LiveText.PROMPT, prompt=prompt))
+    assert shown == ["ab", "cd"], "each once"
 
 
 def test_the_position_that_suffers_most_is_the_token_that_is_predicted() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from apps.dashboard import data, launch, passes
+from apps.dashboard.findings import pinned
 from apps.dashboard.state import Selection
 from interp.live import LiveText
 from model.checkpoint import checkpoint_path, read_manifest, save_checkpoint
+from model.errors import CheckpointError
 from model.lab import open_run
 from tests.dashboard_pages import opened, said
 from tests.dashboard_runs import STEP, own_runs, whole_runs
@@ -56,3 +59,19 @@ def test_held_out_text_that_was_replaced_is_read_anew(own_runs: Path, monkeypatc
     after, _ = passes.text(run, chosen)
     assert after != before
     assert list(after) == open_run(f"{run.path}@0").str_tokens(data.lab(run, 0).eval_tokens[0][: len(after)])
+
+
+def test_a_pin_of_a_known_name_with_another_figure_has_its_own_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are kept for all sessions, and a file that is imported may hold a forged pin."""
+    monkeypatch.setattr(pinned, "drawn_figure", lambda figure: f"<svg>{figure['title']}</svg>")
+    figures = [{"mark": "bar", "title": title} for title in ("forged", "true")]
+    for figure in figures * 2:
+        assert pinned._svg(figure, dark=False) == f"<svg>{figure['title']}</svg>"
+
+
+@pytest.mark.parametrize("config", [3, {"train": 3, "model": []}, {"data": "x"}], ids=str)
+def test_settings_that_are_no_tables_are_a_fault_of_the_run(tmp_path: Path, config: object) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps({"config": config}))
+    with pytest.raises(CheckpointError, match="does not describe a run; restore it from a copy"):
+        data._settings(file)
