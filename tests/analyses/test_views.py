@@ -26,9 +26,9 @@ from analyses.views import (
     visible,
 )
 from analyses.views.attention import BUDGET
-from analyses.views.pooled import pool_max
 from analyses.views.behaviour import SERIES, distance_figure, distance_rows
 from analyses.views.payload import checked, fitted, packed
+from analyses.views.pooled import pool_max
 from interp.head_behaviour import behaviour_of
 from interp.prefixes import cut_windows
 from model.errors import InputError
