@@ -43,6 +43,7 @@ from analyses.attention_words import WORDS
 from analyses.claims.bounds import Bound, Judged, Quantity
 from analyses.claims.bounds import Standing as Comes
 from analyses.claims.statement import ControlKind, Statement
+from analyses.claims.usual import Usual
 from analyses.claims.verdicts import Beside, Checkpoint
 from analyses.claims.verdicts import Verdict as Outcome
 from analyses.ffn_composition_result import Config as CompositionConfig
@@ -665,6 +666,7 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "analyses.claims.statement.Statement.expected": (Comes, lambda given, _: repr(stated(expected=given))),
     "analyses.claims.statement.Statement.ffns": (FFNs, lambda given, _: repr(fed(ffns=given))),
     "analyses.claims.statement.Statement.input": (Input, lambda given, _: repr(fed(input=given))),
+    "analyses.claims.usual.Usual.kind": (ControlKind, lambda given, _: repr(Usual(kind=given, why=""))),
     "analyses.claims.verdicts.Beside.kind": (
         ControlKind,
         lambda given, _: repr(Beside(kind=given, beaten=None, said="")),
