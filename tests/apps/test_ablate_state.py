@@ -86,7 +86,8 @@ def test_what_is_stated_after_any_number_about_the_places_was_seen_is_late(first
     was = "as harm >= 1 on copy_loss against none" if first else "without a bound"
     said = f"stated after numbers about these places had been seen: they were first measured {was}"
     assert run_and_look(question(**change)) == said
-    assert run_and_look(question(**(change | {"seed": 5}))) == said, "a change of the seed is no way round"
+    reseeded: dict[str, Any] = {**change, "seed": 5}
+    assert run_and_look(question(**reseeded)) == said, "a change of the seed is no way round"
     assert run_and_look(question("L0H1:zero", **change)) == said, "nor are the same places with another replacement"
 
 
