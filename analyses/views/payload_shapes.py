@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from analyses.views.sources import View
+from model.settings import as_enum
 
 Check = Callable[[Any], bool]
 
@@ -22,12 +23,13 @@ def payload_fault(view: View | str, payload: Mapping[str, Any]) -> str:
     >>> payload_fault("token_rows", {"rows": 3})
     'it has no "digits"'
     """
-    for name, (check, said) in sorted(_FIELDS[View(view)].items()):
+    view = as_enum(View, view, "view")
+    for name, (check, said) in sorted(_FIELDS[view].items()):
         if name not in payload:
             return f'it has no "{name}"'
         if not check(payload[name]):
             return f'its "{name}" has to be {said}'
-    return _FITS[View(view)](payload)
+    return _FITS[view](payload)
 
 
 def _text(value: Any) -> bool:

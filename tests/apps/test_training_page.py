@@ -95,11 +95,10 @@ def test_another_run_is_laid_over_or_the_command_for_it_is_told(
     assert not at.exception
     assert "bare has no result of training-dynamics to be laid over this one" in said(at)
     assert f"cutaway run training-dynamics {own_runs / 'bare'}" in said(at)
-    (own_runs / "bare/studies").mkdir(exist_ok=True)
-    (own_runs / "whole/studies/training-dynamics").rename(own_runs / "bare/studies/training-dynamics")
-    at = opened(own_runs, "training", monkeypatch, run="bare", step=str(STEP), b="bare@16")
+    shutil.copytree(own_runs / "whole", own_runs / "again")
+    at = opened(own_runs, "training", monkeypatch, run="whole", step=str(STEP), b="again@16")
     assert not at.exception
-    assert views(at)["training_grid"]["names"] == [f"whole@{STEP}", "bare@16"]
+    assert views(at)["training_grid"]["names"] == [f"whole@{STEP}", "again@16"]
 
 
 def test_damaged_and_outdated_results_are_told_and_a_step_that_was_not_looked_at(

@@ -62,6 +62,7 @@ from analyses.training_dynamics_result import frames, scores_over_training
 from analyses.training_dynamics_tables import head_rows, score_rows
 from analyses.views.embed import Shown, embed, page, shown
 from analyses.views.lens_table import Cells, lens_table_payload
+from analyses.views.payload_shapes import payload_fault
 from analyses.views.sources import View, sources
 from interp.ablation import Ablation, Frozen, ablated, ablation_of, hooks_for, mean_activations
 from interp.approximation import Approximation
@@ -787,6 +788,7 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Cells,
         lambda given, lab: lens_table_payload(lens_on(lab, "repeats", ""), cells=given)["cells"],
     ),
+    "analyses.views.payload_shapes.payload_fault": (View, lambda given, _: payload_fault(given, GRID)),
     "analyses.views.sources.sources": (View, lambda given, _: sources(given)),
 }
 """What takes a choice, and a look at what it does with one."""
