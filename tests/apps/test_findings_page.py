@@ -20,6 +20,7 @@ from analyses.notebook import Notebook, Pin, as_json, from_json, new_pin
 from analyses.notebook_file import load, new_token, notebook_path
 from apps.dashboard import data
 from interp.stats import Interval
+from model.checkpoint import checkpoint_path, read_manifest
 from tests.dashboard_pages import opened, said
 from tests.dashboard_runs import STEP, own_runs, whole_runs
 
@@ -27,6 +28,10 @@ __all__ = ["own_runs", "whole_runs"]  # fixtures
 
 pytestmark = pytest.mark.whole
 
+ROWS = {
+    "rows": [{"tokens": ["a"], "values": [0.5]}], "digits": 2, "label": "", "hint": "",
+    "scale": {"kind": "sequential", "low": 0, "high": 1},
+}  # fmt: skip
 FIGURE = {"data": {"values": [{"a": 1, "b": 2}]}, "mark": "point", "encoding": {"x": {"field": "a"}}}
 
 
@@ -57,7 +62,7 @@ def subheaders(at: AppTest) -> list[str]:
 
 
 def test_pins_are_noted_moved_removed_and_put_back(own_runs: Path, monkeypatch) -> None:
-    a, b = pinned("first"), pinned("second", view="token_rows", payload={"rows": []}, figure=None)
+    a, b = pinned("first"), pinned("second", view="token_rows", payload=ROWS, figure=None)
     token = with_notebook(own_runs, a, b)
     at = opened(own_runs, "findings", monkeypatch, run="whole", notes=token)
     assert not at.exception
@@ -122,6 +127,7 @@ def test_a_first_pin_makes_a_notebook_of_its_own_name(own_runs: Path, monkeypatc
 
 def saved_verdict(root: Path) -> None:
     """A verdict as `cutaway test` saves it, and a claim without one beside it."""
+    weights = read_manifest(checkpoint_path(root / "whole", STEP)).weights_sha256
     interval = Interval(mean=1.5, low=1.2, high=1.8, level=0.95, n=8, method="percentile")
     found = Measured(
         subject="L1H1:mean ablated", meaning="loss on the second copy", unit="nats", whole="", clean=1.0,
@@ -130,7 +136,7 @@ def saved_verdict(root: Path) -> None:
     )  # fmt: skip
     verdict = Verdict(
         claim="copies", says="It copies.", bound="harm >= 1", file="claims/copying.toml", file_sha256="b" * 64,
-        checkpoint=Checkpoint(run="whole", step=STEP, tokens_seen=1, weights_sha256="c" * 64),
+        checkpoint=Checkpoint(run="whole", step=STEP, tokens_seen=1, weights_sha256=weights),
         standing=Standing.SUPPORTED, expected=Standing.SUPPORTED, reason="", measured=found, p=0.001, n_together=1,
         metric="copy_loss", seed=0, period=6,
     )  # fmt: skip
@@ -150,7 +156,7 @@ def test_claims_show_verdict_interval_and_the_command_for_those_untested(own_run
     at = opened(own_runs, "findings", monkeypatch, run="whole", step="0")
     text = said(at)
     assert not at.exception
-    assert "gets worse by 1.50 [1.20, 1.80] nats; claimed was `harm >= 1`" in text and "n = 8 sequences" in text
+    assert "gets worse by 1.50 [1.20, 1.80] nats; claimed was harm >= 1" in text and "n = 8 sequences" in text
     assert "not tested at step 0" in text  # the verdict is of another step, and says so
     assert any("supported" in each.value for each in at.markdown)
     assert "Not tested yet (mine.toml): later" in text

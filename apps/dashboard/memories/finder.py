@@ -175,8 +175,12 @@ def _open_address(result: Result) -> None:
 
 
 def _searched() -> None:
-    """Let go of the memory that was chosen before this search, so that the best hit is open until one is chosen."""
-    st.session_state["memory"] = ""
+    """Let go of the memory that was chosen before this search, so that the best hit is open until one is chosen.
+
+    A search for a memory by its name opens that one, or, where there is none, leaves the open one open.
+    """
+    if address_of(str(st.session_state.get("wanted") or "")) is None:
+        st.session_state["memory"] = ""
 
 
 def best(listed: Sequence[str], result: Result) -> Memory | None:
