@@ -187,17 +187,8 @@ def _moved(question: Question, chosen: Selection, changes: PatternChanges | None
         title="Later heads that look elsewhere on the text",
         rows=lambda: change_rows(changes),
         about=about(question, 1, text=source),
-        python=_live(
-            question, chosen,
-            f"changes = pattern_changes(lab, tokens[None], {question.spelled!r}, "
-            f"intervention={question.asked.fill!r})",
-            "rows = change_rows(changes)",
-            imports=[
-                "from interp.pattern_changes import pattern_changes",
-                "from analyses.ablation_tables import change_rows",
-            ],
-        ),
-    )  # fmt: skip
+        python=_changes_python(question, chosen),
+    )
     panels.table(panel, alt="Share of each later head's attention that moves", height=240, pick="head")
     components.caption("moved: share of its attention that lies elsewhere, mean over queries", "n = 1 text")
 
@@ -227,18 +218,22 @@ def _patterns(question: Question, chosen: Selection, found: OnText, key: Key, so
         title=f"{head_name(*head)}, intact and ablated",
         rows=lambda: change_rows(changes),
         about=about(question, 1, text=source, head=head_name(*head)),
-        python=_live(
-            question, chosen,
-            f"changes = pattern_changes(lab, tokens[None], {question.spelled!r}, "
-            f"intervention={question.asked.fill!r})",
-            "rows = change_rows(changes)",
-            imports=[
-                "from interp.pattern_changes import pattern_changes",
-                "from analyses.ablation_tables import change_rows",
-            ],
-        ),
-    )  # fmt: skip
+        python=_changes_python(question, chosen),
+    )
     keys.browser("d", "intact, ablated, their difference")
     keys.browser("s", "source and destination exchanged")
     panels.show(View.ATTENTION, payload, panel, live={"lock": lock})
     components.caption("key D: intact, ablated, their difference", source, f"{question.run.name}@{question.step}")
+
+
+def _changes_python(question: Question, chosen: Selection) -> str:
+    """Python that measures again which later heads' patterns moved."""
+    return _live(
+        question, chosen,
+        f"changes = pattern_changes(lab, tokens[None], {question.spelled!r}, intervention={question.asked.fill!r})",
+        "rows = change_rows(changes)",
+        imports=[
+            "from interp.pattern_changes import pattern_changes",
+            "from analyses.ablation_tables import change_rows",
+        ],
+    )  # fmt: skip
