@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -19,6 +20,7 @@ torch.set_num_threads(1)
 hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")
 
+MAIN = sys.modules["__main__"]
 TINY: dict[str, Any] = {"n_layers": 2, "n_heads": 4, "d_model": 32, "n_ctx": 24, "d_vocab": 50}
 
 
@@ -38,6 +40,11 @@ def _annotations(request: pytest.FixtureRequest) -> Iterator[None]:
     """Check no annotations in modules marked whole."""
     with unchecked() if request.node.get_closest_marker("whole") else nullcontext():
         yield
+
+
+def pytest_runtest_setup() -> None:
+    """Streamlit leaves the page it ran as `__main__`, which a process that a later test starts would run again."""
+    sys.modules["__main__"] = MAIN
 
 
 @pytest.hookimpl(wrapper=True)
