@@ -1,11 +1,11 @@
 """What each head attends to, what it reads, what it writes, and what is lost without it.
 
 Every head is scored on repeated random tokens of several periods, the one at which the run is judged among them; on a
-control in which the second copy of that period is re-ordered; and on held-out text (`analyses.attention_readings`).
+control in which the second copy of that period is re-ordered; and on held-out text (`analyses.attention.readings`).
 Beside every score stand its chance level under even attention and the same score at step 0. The weights are read
-(`analyses.attention_weights`), every head is watched on the run's corpus (`analyses.attention_behaviour`), and ablated
-alone on copying and on text (`analyses.attention_harms`). By what rule a head counts as found is said in
-`analyses.attention_result`, and what it takes to be called by a name in `analyses.attention_verdicts`.
+(`analyses.attention.weights`), every head is watched on the run's corpus (`analyses.attention.behaviour`), and ablated
+alone on copying and on text (`analyses.attention.harms`). By what rule a head counts as found is said in
+`analyses.attention.result`, and what it takes to be called by a name in `analyses.attention.verdicts`.
 
 Sources: Elhage et al. 2021; Olsson et al. 2022. What it does not show: what several heads do together (head-ablation
 does), and along which path a head acts (head-circuits does).
@@ -22,14 +22,14 @@ import pandas as pd
 from jaxtyping import Int
 from torch import Tensor
 
-from analyses.attention_behaviour import Behaviour, read_behaviour
-from analyses.attention_examples import example_passages
-from analyses.attention_figure import draw
-from analyses.attention_findings import sentences
-from analyses.attention_harms import HeadHarms, measure_head_harms
-from analyses.attention_heads import head_table
-from analyses.attention_readings import Kind, Reading, read
-from analyses.attention_result import (
+from analyses.attention.behaviour import Behaviour, read_behaviour
+from analyses.attention.examples import example_passages
+from analyses.attention.figure import draw
+from analyses.attention.findings import sentences
+from analyses.attention.harms import HeadHarms, measure_head_harms
+from analyses.attention.heads import head_table
+from analyses.attention.readings import Kind, Reading, read
+from analyses.attention.result import (
     Attention,
     Config,
     Example,
@@ -39,9 +39,9 @@ from analyses.attention_result import (
     found_heads,
     strongest,
 )
-from analyses.attention_stimuli import Sequences, Stimulus, decisive, period_of, sequences_for
-from analyses.attention_verdicts import verdicts
-from analyses.attention_weights import read_weights
+from analyses.attention.stimuli import Sequences, Stimulus, decisive, period_of, sequences_for
+from analyses.attention.verdicts import verdicts
+from analyses.attention.weights import read_weights
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file, held_out_file
 from analyses.registry import Finding, Passage, Progress
 from interp.patterns import pattern_of

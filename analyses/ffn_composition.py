@@ -23,13 +23,13 @@ import pandas as pd
 import torch
 
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file
+from analyses.composition.figure import draw
+from analyses.composition.findings import sentences
+from analyses.composition.measuring import Sample, measure, since
+from analyses.composition.result import Config, Measured, Result
+from analyses.composition.summing import Taken, Units, common_tokens
+from analyses.composition.tables import layer_rows, share_rows
 from analyses.corpus_text import StudyText, study_text, text_paths
-from analyses.ffn_composition_figure import draw
-from analyses.ffn_composition_findings import sentences
-from analyses.ffn_composition_measuring import Sample, measure, since
-from analyses.ffn_composition_result import Config, Measured, Result
-from analyses.ffn_composition_summing import Taken, Units, common_tokens
-from analyses.ffn_composition_tables import layer_rows, share_rows
 from analyses.registry import Finding, Progress
 from interp.ffn_parts import decoder_of, require_composition
 from interp.prefix_draws import DrawnPrefixes, drawn_prefixes

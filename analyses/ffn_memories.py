@@ -26,11 +26,11 @@ from torch import Tensor
 
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file
 from analyses.corpus_text import StudyText, study_text, text_paths
-from analyses.ffn_figure import drawn
-from analyses.ffn_findings import spoken
-from analyses.ffn_reading import Reading, ReadText, read_memories, read_text
-from analyses.ffn_result import Config, Result, Split
-from analyses.ffn_tables import confidence_rows, deletion_rows, layer_rows, memory_rows, pattern_rows, threshold_rows
+from analyses.ffn.figure import drawn
+from analyses.ffn.findings import spoken
+from analyses.ffn.reading import Reading, ReadText, read_memories, read_text
+from analyses.ffn.result import Config, Result, Split
+from analyses.ffn.tables import confidence_rows, deletion_rows, layer_rows, memory_rows, pattern_rows, threshold_rows
 from analyses.kept_states import Keeper
 from analyses.registry import Finding, Progress
 from analyses.streamed import Pass, batches_of, piece_count, streamed

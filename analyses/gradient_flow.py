@@ -19,13 +19,13 @@ import altair as alt
 import pandas as pd
 
 from analyses.checkpoints import first_checkpoint_file, held_out_file
-from analyses.gradient_checkpoint import measured_checkpoint
-from analyses.gradient_figure import drawn
-from analyses.gradient_findings import spoken
-from analyses.gradient_initialization import measured_initialization
-from analyses.gradient_result import Config, Result
-from analyses.gradient_runs import log_files, paired, training_map
-from analyses.gradient_tables import summary
+from analyses.gradients.checkpoint import measured_checkpoint
+from analyses.gradients.figure import drawn
+from analyses.gradients.findings import spoken
+from analyses.gradients.initialization import measured_initialization
+from analyses.gradients.result import Config, Result
+from analyses.gradients.runs import log_files, paired, training_map
+from analyses.gradients.tables import summary
 from analyses.registry import Finding, Progress
 from model.errors import InputError
 from model.lab import Lab, resolve_run

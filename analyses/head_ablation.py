@@ -21,10 +21,10 @@ from typing import Any
 import pandas as pd
 import torch
 
+from analyses.ablation.figure import draw
+from analyses.ablation.findings import sentences
+from analyses.ablation.result import INTERVENTIONS, SHOWN, Alone, Config, Result, SetAblation, SingleHeads
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file, held_out_file
-from analyses.head_ablation_figure import draw
-from analyses.head_ablation_findings import sentences
-from analyses.head_ablation_result import INTERVENTIONS, SHOWN, Alone, Config, Result, SetAblation, SingleHeads
 from analyses.registry import Finding, Progress
 from interp.effects import OutcomeEffect, effect_of
 from interp.harm import Counted, Harms

@@ -22,10 +22,10 @@ from typing import Any
 import pandas as pd
 
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file
-from analyses.head_circuits_figure import draw
-from analyses.head_circuits_findings import sentences
-from analyses.head_circuits_measuring import Question
-from analyses.head_circuits_result import (
+from analyses.circuits.figure import draw
+from analyses.circuits.findings import sentences
+from analyses.circuits.measuring import Question
+from analyses.circuits.result import (
     COPY_LOGIT,
     COPY_LOSS,
     PATHS,

@@ -22,10 +22,10 @@ import pandas as pd
 import torch
 
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file, held_out_file
-from analyses.head_importance_figure import draw
-from analyses.head_importance_findings import sentences
-from analyses.head_importance_measuring import Asked, Told
-from analyses.head_importance_result import INTERVENTIONS, ORDERS, Config, Judged, Result
+from analyses.importance.figure import draw
+from analyses.importance.findings import sentences
+from analyses.importance.measuring import Asked, Told
+from analyses.importance.result import INTERVENTIONS, ORDERS, Config, Judged, Result
 from analyses.registry import Finding, Progress
 from interp.places import head
 from interp.pruning import costlier_share

@@ -27,10 +27,10 @@ import pandas as pd
 import torch
 
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file, held_out_file
-from analyses.memory_promotion_figure import draw
-from analyses.memory_promotion_findings import sentences
-from analyses.memory_promotion_measuring import measured
-from analyses.memory_promotion_result import Config, Result, Sample
+from analyses.promotion.figure import draw
+from analyses.promotion.findings import sentences
+from analyses.promotion.measuring import measured
+from analyses.promotion.result import Config, Result, Sample
 from analyses.registry import Finding, Passage, Progress
 from model.lab import Lab
 

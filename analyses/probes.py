@@ -19,9 +19,9 @@ import altair as alt
 import pandas as pd
 
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file
-from analyses.probes_figure import drawn, site_rows
-from analyses.probes_findings import spoken
-from analyses.probes_result import Config, Result, TaskResult
+from analyses.probing.figure import drawn, site_rows
+from analyses.probing.findings import spoken
+from analyses.probing.result import Config, Result, TaskResult
 from analyses.registry import Finding, Progress
 from interp.probe_draws import Draw, UnprobedError, draw, with_places
 from interp.probe_features import ProbeSite, probe_sites

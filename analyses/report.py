@@ -14,7 +14,6 @@ from analyses.registry import STUDIES, Finding
 from analyses.results import SavedResult
 from analyses.shelf import fault_sentences, of_its_weights, shelf_of_run
 from model.errors import CutawayError, InputError
-from model.files import write_atomically
 from model.lab import imported_from, read_metrics, read_run
 
 
@@ -88,14 +87,6 @@ def _nothing_saved(run_dir: Path, faults: Sequence[str]) -> str:
         else f"There is nothing to report on {run_dir}: no study of it is saved"
     )
     return f"{so_far}; make one with `cutaway run STUDY {run_dir}`, where STUDY is {', '.join(STUDIES)}."
-
-
-def write_report(report: Report, path: Path) -> Path:
-    """Write the page whole or not at all, and give back where."""
-    from analyses.report_page import page
-
-    write_atomically(path, page(report).encode("utf-8"))
-    return path
 
 
 @dataclass(frozen=True)

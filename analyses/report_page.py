@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from analyses import html, training_curve
@@ -16,6 +17,7 @@ from analyses.figures import to_svg
 from analyses.registry import Finding, get_study
 from analyses.report import Answers, Report, answers, found_in_short
 from analyses.results import SavedResult
+from model.files import write_atomically
 
 READINGS = {
     "attention-patterns": (
@@ -101,6 +103,12 @@ CURVE_READING = (
     "Falling is learning. The dashed line is the loss of a model that gives every token the same probability; the gap "
     "between it and a curve is what was learned. A sudden drop of the second copy's curve is the birth of induction."
 )
+
+
+def write_report(report: Report, path: Path) -> Path:
+    """Write the page whole or not at all, and give back where."""
+    write_atomically(path, page(report).encode("utf-8"))
+    return path
 
 
 def page(report: Report) -> str:

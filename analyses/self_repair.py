@@ -29,9 +29,9 @@ from torch import Tensor
 
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file, held_out_file
 from analyses.registry import Finding, Progress
-from analyses.self_repair_figure import draw
-from analyses.self_repair_findings import sentences
-from analyses.self_repair_result import COPIED, TOP, Config, Measured, Repairs, Result, SetRepair
+from analyses.repair.figure import draw
+from analyses.repair.findings import sentences
+from analyses.repair.result import COPIED, TOP, Config, Measured, Repairs, Result, SetRepair
 from interp.ablation import Ablation, ablation_of
 from interp.direct_effects import components_of
 from interp.harm import Counted, measure_harms

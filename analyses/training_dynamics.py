@@ -18,10 +18,9 @@ from typing import Any
 import pandas as pd
 
 from analyses.checkpoints import held_out_file
-from analyses.registry import Finding, Progress
-from analyses.training_dynamics_figure import draw
-from analyses.training_dynamics_findings import spoken
-from analyses.training_dynamics_measuring import (
+from analyses.dynamics.figure import draw
+from analyses.dynamics.findings import spoken
+from analyses.dynamics.measuring import (
     Answers,
     Asked,
     by_position,
@@ -31,8 +30,9 @@ from analyses.training_dynamics_measuring import (
     reading_of,
     shown_to,
 )
-from analyses.training_dynamics_result import Config, Result
-from analyses.training_dynamics_tables import every_score, formation_rows, loss_rows
+from analyses.dynamics.result import Config, Result
+from analyses.dynamics.tables import every_score, formation_rows, loss_rows
+from analyses.registry import Finding, Progress
 from interp.periods import n_ordinary, trained_periods
 from model.checkpoint import MANIFEST, checkpoint_path, checkpoint_steps
 from model.errors import InputError, UnknownNameError

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analyses.report import answers, gathered, write_report
+from analyses.report import answers, gathered
 from analyses.study import SavedResult, get_study, load_result, run_study
 from apps.console import remark, say
 from apps.parallel import Job, Reporter, all_done, cores
@@ -87,6 +87,8 @@ def run_demo(
             f"Stopped; what was done is saved in {out} and {twin}. The same command goes on there."
         ) from None
     _tell(results)
+    from analyses.report_page import write_report  # draws; no worker needs that
+
     report = write_report(gathered(out, results), out / "report.html")
     say(f"\nThe report: {report}")
     say(f"The dashboard: cutaway dashboard {out.parent}")

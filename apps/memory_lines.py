@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analyses.memory_text import shown
+from analyses.memories.text import shown
 
 if TYPE_CHECKING:
-    from analyses.memory_index import MemoryIndex
-    from analyses.memory_search import Found
+    from analyses.memories.index import MemoryIndex
+    from analyses.memories.search import Found
 
 SHARED = {
     "last_token_share": "end in the same token",
@@ -27,7 +27,7 @@ _NEGATIVE = 3
 
 
 def card_lines(record: Mapping[str, Any], width: int) -> Iterator[str]:
-    """All that is known of one memory (`analyses.memory_card`); contexts are cut at their beginning to fit `width`."""
+    """All that is known of one memory (`analyses.memories.card`); contexts are cut in front to fit `width`."""
     yield from _activity_lines(record)
     yield from _trigger_lines("Fired most by (coefficient, end of the prefix, what follows)", record["triggers"], width)
     yield from _trigger_lines("Most negative on", record["negative"][:_NEGATIVE], width)
@@ -40,8 +40,8 @@ def card_lines(record: Mapping[str, Any], width: int) -> Iterator[str]:
 
 def found_lines(index: MemoryIndex, found: Found, top: int, width: int) -> Iterator[str]:
     """How many were found, and for each of the best why it matched, its top trigger, and what it promotes."""
-    from analyses.memory_card import trigger_record
-    from analyses.memory_search import found_rows
+    from analyses.memories.card import trigger_record
+    from analyses.memories.search import found_rows
 
     shares = f"{len(found):,} of {index.alive.size:,} memories of {index.checkpoint} ({index.corpus})"
     yield f"{shares}; the best {top:,}:" if len(found) > top else shares

@@ -14,9 +14,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from analyses import ffn_composition_result, ffn_result
-from analyses.ffn_composition_result import Measured
-from analyses.ffn_summary import LayerSummary, Summary
+from analyses.composition import result as ffn_composition_result
+from analyses.composition.result import Measured
+from analyses.ffn import result as ffn_result
+from analyses.ffn.summary import LayerSummary, Summary
 from analyses.shelf import shelf_of_run
 from bench.memory_measures import (
     Measurement,

@@ -21,8 +21,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from analyses.memory_index import MemoryIndex, saved_index
-from analyses.memory_search import Query, rows
+from analyses.memories.index import MemoryIndex, saved_index
+from analyses.memories.search import Query, rows
 from model.token_bytes import printable
 
 QUERIES = {

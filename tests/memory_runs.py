@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from analyses import ffn_memories
-from analyses.ffn_config import Config
+from analyses.ffn.config import Config
 from model import GPT
 from model.checkpoint import save_checkpoint
 from model.lab import Lab, open_run

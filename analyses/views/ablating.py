@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from analyses.ablation_tables import OWN, control_rows
+from analyses.ablation.tables import OWN, control_rows
 from analyses.figures import CATEGORIES, INK, QUIET, themed
 from analyses.views.payload import visible
 from interp.effects import AblationEffect

@@ -15,7 +15,7 @@ ROW = 17
 def costs_figure(rows: pd.DataFrame) -> Any:
     """Dots with intervals by outcome, a colour for what stood in the head's place; hollow diamonds are step 0.
 
-    `rows` are those of `analyses.head_tables.cost_rows` that are in nats; of a harm that two studies measured, the one
+    `rows` are those of `analyses.heads.tables.cost_rows` that are in nats; of a harm that two studies measured, the one
     with more sequences is drawn.
     """
     told = rows.loc[rows["unit"] == "nats"].sort_values(by="n", ascending=False, kind="stable")

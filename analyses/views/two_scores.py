@@ -18,7 +18,7 @@ def two_scores_figure(rows: pd.DataFrame, across: str, up: str, *, chosen: str =
     """Dots with their intervals; a click on one is the selection `head`.
 
     Args:
-        rows: `analyses.head_scores.two_scores`.
+        rows: `analyses.heads.scores.two_scores`.
         across: title of the horizontal axis.
         up: title of the vertical one.
         chosen: the head that is marked, as in `L1H3`.

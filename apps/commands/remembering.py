@@ -13,8 +13,8 @@ from apps.commands.options import Json, Run
 from apps.console import remark, say
 
 if TYPE_CHECKING:
-    from analyses.memory_index import MemoryIndex
-    from analyses.memory_search import Found, Query
+    from analyses.memories.index import MemoryIndex
+    from analyses.memories.search import Found, Query
 
 
 def memories(
@@ -51,9 +51,9 @@ def memories(
     as_json: Json = False,
 ) -> None:
     """Look up what FFN memories promote and what fires them, in what ffn-memories saved. Only --cut opens the model."""
-    from analyses.memory_index import saved_index
-    from analyses.memory_matches import address_of
-    from analyses.memory_search import Query
+    from analyses.memories.index import saved_index
+    from analyses.memories.matches import address_of
+    from analyses.memories.search import Query
     from model.errors import InputError
 
     if top < 1:
@@ -75,12 +75,12 @@ def memories(
 
 def _one(index: MemoryIndex, address: tuple[int, int], cut: bool, as_json: bool) -> str:  # noqa: FBT001
     """All that is known of one memory."""
-    from analyses.memory_card import memory_record
+    from analyses.memories.card import memory_record
     from apps.memory_lines import card_lines
 
     record = memory_record(index, *address)
     if cut:
-        from analyses.memory_cutting import cut_triggers
+        from analyses.memories.cutting import cut_triggers
 
         record["deletions"] = cut_triggers(index, *address)
     if as_json:
@@ -91,7 +91,7 @@ def _one(index: MemoryIndex, address: tuple[int, int], cut: bool, as_json: bool)
 
 def _searched(index: MemoryIndex, asked: Query, top: int, as_json: bool) -> str:  # noqa: FBT001
     """The memories that were found."""
-    from analyses.memory_search import search
+    from analyses.memories.search import search
     from apps.memory_lines import found_lines
 
     found = search(index, asked)
@@ -112,8 +112,8 @@ def width_of_terminal() -> int:
 
 
 def _record(index: MemoryIndex, found: Found, top: int) -> dict[str, Any]:
-    from analyses.memory_card import corpus_record
-    from analyses.memory_search import found_rows
+    from analyses.memories.card import corpus_record
+    from analyses.memories.search import found_rows
 
     return {
         "format": 1,

@@ -26,7 +26,8 @@ def report(subject: Whole, *, out: File = None) -> None:
     Nothing is computed: `cutaway run` asks a study, and this shows what it answered. Each study is shown at its last
     checkpoint, with its first for comparison.
     """
-    from analyses.report import gathered_from, write_report
+    from analyses.report import gathered_from
+    from analyses.report_page import write_report
     from model.errors import InputError
     from model.lab import parse_run_spec
 

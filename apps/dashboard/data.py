@@ -34,9 +34,9 @@ from model.training import eval_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analyses.attention_verdicts import Verdict
-    from analyses.memory_index import MemoryIndex
-    from analyses.memory_search import Query
+    from analyses.attention.verdicts import Verdict
+    from analyses.memories.index import MemoryIndex
+    from analyses.memories.search import Query
     from model.lab import Lab
 
 
@@ -255,7 +255,7 @@ def _verdicts(_saved: SavedResult, folder: str, stamp: int) -> tuple[Verdict, ..
 
 def head_probes(saved: SavedResult, head: tuple[int, int]) -> pd.DataFrame:
     """What a result of probes reads off a head, and off the heads of its layer."""
-    from analyses.head_tables import probe_rows
+    from analyses.heads.tables import probe_rows
 
     return probe_rows(saved.result, head)
 
@@ -267,7 +267,7 @@ def memory_index(saved: SavedResult) -> MemoryIndex:
 
 @st.cache_resource(max_entries=4, show_spinner="Laying out the memories for search")
 def _memory_index(folder: str, stamp: int) -> MemoryIndex:
-    from analyses.memory_index import read_index
+    from analyses.memories.index import read_index
 
     del stamp
     return read_index(Path(folder))
@@ -291,7 +291,7 @@ def memories_found(saved: SavedResult, query: Query, limit: int) -> MemoriesFoun
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _memories_found(_saved: SavedResult, query: Query, limit: int, folder: str, stamp: int) -> MemoriesFound:
-    from analyses.memory_search import found_rows, search
+    from analyses.memories.search import found_rows, search
 
     del folder, stamp
     index = memory_index(_saved)

@@ -17,7 +17,7 @@ import streamlit as st
 
 from analyses import exports
 from analyses.figures import spec_png, spec_svg
-from analyses.notebook_words import about_words
+from analyses.notebook.words import about_words
 from analyses.results import SavedResult
 from analyses.views import View, page
 from analyses.views.payload import Payload, live_fields

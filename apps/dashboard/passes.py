@@ -18,7 +18,7 @@ from interp.places import Head
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analyses.head_text import HeadExamples
+    from analyses.heads.text import HeadExamples
     from analyses.results import SavedResult
     from interp.effects import AblationEffect
     from interp.live_memories import WritingMemories
@@ -100,7 +100,7 @@ def _attention(
 
 @st.cache_resource(max_entries=32, show_spinner="Reading the head's examples in the corpus")
 def _examples(_lab: Lab, _saved: SavedResult, checkpoint: str, result: str, head: Head) -> HeadExamples:
-    from analyses.head_text import read_examples
+    from analyses.heads.text import read_examples
 
     del checkpoint, result
     return read_examples(_lab, _saved.result.behaviour.seen, head)
@@ -108,7 +108,7 @@ def _examples(_lab: Lab, _saved: SavedResult, checkpoint: str, result: str, head
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _raised_tokens(_lab: Lab, _saved: SavedResult, checkpoint: str, result: str, head: Head) -> pd.DataFrame:
-    from analyses.head_text import raised_tokens as measured
+    from analyses.heads.text import raised_tokens as measured
 
     del checkpoint, result
     return measured(_lab, _saved.result.behaviour, head)
@@ -139,7 +139,7 @@ def _writing(_lab: Lab, checkpoint: str, position: int, text: LiveText, prompt: 
 def _memory_deletions(
     _lab: Lab, _saved: SavedResult, checkpoint: str, result: str, memory: tuple[int, int]
 ) -> tuple[int, Tensor]:
-    from analyses.memory_cutting import falls_now
+    from analyses.memories.cutting import falls_now
 
     del checkpoint, result
     return falls_now(_lab, _saved.result, memory)

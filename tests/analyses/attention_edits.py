@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analyses import attention_patterns as study
-from analyses.attention_readings import Kind, Reading
+from analyses.attention.readings import Kind, Reading
 from interp.stats import Intervals
 
 

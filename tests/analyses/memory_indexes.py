@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from analyses.memory_index import MemoryIndex
+from analyses.memories.index import MemoryIndex
 from interp.pattern_kinds import TriggerPattern
 from model.token_bytes import printable
 

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from analyses import attention_patterns as study
-from analyses.attention_figure import matrix_rows
-from analyses.attention_readings import BY_CONTENT, SHARES, Kind
-from analyses.attention_stimuli import Stimulus, choose_periods
+from analyses.attention.figure import matrix_rows
+from analyses.attention.readings import BY_CONTENT, SHARES, Kind
+from analyses.attention.stimuli import Stimulus, choose_periods
 from analyses.records import decode, encode, same
 from analyses.study import load_result, run_study
 from model import GPT, GPTConfig

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from analyses.attention_kinds import functions_on
-from analyses.attention_readings import Kind, Measure, Reading, read
-from analyses.attention_stimuli import Sequences, Stimulus, choose_periods, decisive, sequences_for
+from analyses.attention.kinds import functions_on
+from analyses.attention.readings import Kind, Measure, Reading, read
+from analyses.attention.stimuli import Sequences, Stimulus, choose_periods, decisive, sequences_for
 from analyses.records import decode, encode, same
 from interp.stats import Intervals
 from model import GPT

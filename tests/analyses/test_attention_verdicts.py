@@ -14,14 +14,14 @@ import torch
 
 from analyses import attention_patterns as study
 from analyses import html
-from analyses.attention_evidence import Bearing, Source
-from analyses.attention_harms import COPY, TEXT, HarmOn
-from analyses.attention_panels import distance_rows, head_rows, pair_rows
-from analyses.attention_readings import Kind, Reading
-from analyses.attention_stimuli import Stimulus
-from analyses.attention_verdicts import Standing, Verdict
-from analyses.attention_weights import Missing
-from analyses.head_tables import listed
+from analyses.attention.evidence import Bearing, Source
+from analyses.attention.harms import COPY, TEXT, HarmOn
+from analyses.attention.panels import distance_rows, head_rows, pair_rows
+from analyses.attention.readings import Kind, Reading
+from analyses.attention.stimuli import Stimulus
+from analyses.attention.verdicts import Standing, Verdict
+from analyses.attention.weights import Missing
+from analyses.heads.tables import listed
 from analyses.records import decode, encode, same
 from analyses.registry import Passage
 from analyses.study import load_result, run_study

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analyses.attention_weights import read_weights
+from analyses.attention.weights import read_weights
 from tests.conftest import make_gpt_with
 from tests.planted import D_VOCAB, N_CTX
 from tests.planted_run import planted_lab

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from analyses.ffn_wording import change_of, changed, changes_of, factor_of, moved, opening
+from analyses.ffn.wording import change_of, changed, changes_of, factor_of, moved, opening
 from analyses.verdicts import Verdict, told, verdict
 from analyses.wording import percent
 from interp.share_intervals import bounded_interval, mean_interval

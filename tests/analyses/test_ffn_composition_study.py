@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from analyses import ffn_composition
+from analyses.composition.figure import draw
+from analyses.composition.result import SinceStart
+from analyses.composition.summing import Units, common_tokens, promotion
+from analyses.composition.wording import Beyond, verdict_of
+from analyses.ffn.config import Split
 from analyses.ffn_composition import Config, Result
-from analyses.ffn_composition_figure import draw
-from analyses.ffn_composition_result import SinceStart
-from analyses.ffn_composition_summing import Units, common_tokens, promotion
-from analyses.ffn_composition_wording import Beyond, verdict_of
-from analyses.ffn_config import Split
 from analyses.records import decode, encode, same
 from analyses.registry import Finding
 from interp.ffn_composed import Case, Counted

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from analyses import ffn_memories
-from analyses.ffn_findings import confidence, depth
+from analyses.ffn.findings import confidence, depth
+from analyses.ffn.summary import Summary
+from analyses.ffn.tables import layer_rows, trigger_text
 from analyses.ffn_memories import Config, Result, planned_windows
-from analyses.ffn_summary import Summary
-from analyses.ffn_tables import layer_rows, trigger_text
 from analyses.records import decode, encode, same
 from analyses.registry import Finding
 from interp.agreement_trends import ConfidenceTrend

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from analyses import ffn_memories, ffn_values
+from analyses import ffn_memories
+from analyses.ffn import values as ffn_values
+from analyses.ffn.parts import FRACTIONS
+from analyses.ffn.reading import read_text
 from analyses.ffn_memories import Split, planned_windows, replayed_coefficient
-from analyses.ffn_parts import FRACTIONS
-from analyses.ffn_reading import read_text
 from analyses.records import same
 from interp.coefficient_bins import histogram_edges
 from interp.memory_values import value_scores

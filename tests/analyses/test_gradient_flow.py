@@ -13,12 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from analyses import gradient_flow, gradient_initialization
-from analyses.gradient_findings import _direction, _slope_opening
+from analyses import gradient_flow
 from analyses.gradient_flow import Config, Result
-from analyses.gradient_initialization import Initialization, Sweep, measured_initialization
-from analyses.gradient_runs import differing_settings, training_map
-from analyses.gradient_tables import SUMMARY
+from analyses.gradients import initialization as gradient_initialization
+from analyses.gradients.findings import _direction, _slope_opening
+from analyses.gradients.initialization import Initialization, Sweep, measured_initialization
+from analyses.gradients.runs import differing_settings, training_map
+from analyses.gradients.tables import SUMMARY
 from analyses.records import decode, encode, same
 from analyses.registry import Finding
 from analyses.study import SavedResult, run_study

@@ -12,10 +12,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from analyses import gradient_panel_figures as figures
 from analyses.figures import theme
-from analyses.gradient_fairness import DIFFERS, SAME, UNKNOWN, WANTED, fairness_rows, unfair
-from analyses.gradient_panels import (
+from analyses.gradients import panel_figures as figures
+from analyses.gradients.fairness import DIFFERS, SAME, UNKNOWN, WANTED, fairness_rows, unfair
+from analyses.gradients.panels import (
     RMS,
     logged_maps,
     logged_step,
@@ -27,7 +27,7 @@ from analyses.gradient_panels import (
     stream_map_frame,
     stream_slice_frame,
 )
-from analyses.gradient_tables import GRADIENT
+from analyses.gradients.tables import GRADIENT
 from model.checkpoint import WEIGHTS, checkpoint_path
 
 PLACES = ("blocks.0.hook_resid_pre", "blocks.1.hook_resid_pre", "blocks.1.hook_resid_post")

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from analyses import attention_patterns, head_ablation
+from analyses.ablation.figure import control_rows, draw, map_rows, ranking_rows, set_rows
 from analyses.figures import about_zero
 from analyses.head_ablation import Config, Result
-from analyses.head_ablation_figure import control_rows, draw, map_rows, ranking_rows, set_rows
 from analyses.records import decode, encode, same
 from analyses.registry import Finding
 from analyses.study import run_study

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from analyses import head_circuits
+from analyses.circuits.figure import draw, estimate_rows, path_rows, total_rows, weight_rows
+from analyses.circuits.measuring import Question, reordered_first_copy
 from analyses.head_circuits import PATHS, Config, Measured, Result
-from analyses.head_circuits_figure import draw, estimate_rows, path_rows, total_rows, weight_rows
-from analyses.head_circuits_measuring import Question, reordered_first_copy
 from analyses.records import decode, encode, same
 from analyses.study import run_study
 from interp.approximation import bootstrap_spearman

@@ -12,9 +12,9 @@ import torch
 
 from analyses import head_importance
 from analyses.head_importance import INTERVENTIONS, Config, Result
-from analyses.head_importance_figure import band_rows, curve_rows, draw, harm_rows, scatter_rows
-from analyses.head_importance_measuring import _held_against, median_ratio
-from analyses.head_importance_result import IMPORTANCE, INVERSE, ORDERS, TRUE, Judged
+from analyses.importance.figure import band_rows, curve_rows, draw, harm_rows, scatter_rows
+from analyses.importance.measuring import _held_against, median_ratio
+from analyses.importance.result import IMPORTANCE, INVERSE, ORDERS, TRUE, Judged
 from analyses.records import decode, encode, same
 from analyses.registry import Finding
 from interp.importance import head_importance as head_importance_of

@@ -1,4 +1,4 @@
-"""The modules of a study import one another in one direction, also where an import is local or for types only."""
+"""The modules of analyses import one another in one direction, also where an import is local or for types only."""
 
 from __future__ import annotations
 
@@ -11,20 +11,31 @@ import pytest
 import analyses
 
 FOLDER = Path(analyses.__file__).parent
+FILES = {".".join(path.relative_to(FOLDER).with_suffix("").parts): path for path in FOLDER.rglob("*.py")}
+PARTS = {path.parent.name for path in FOLDER.glob("*/__init__.py")} - {"views"}
 
 
 def imported(path: Path) -> set[str]:
     """The modules of this folder that a file imports anywhere, but for what it does when it is run as a script."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     tree.body = [node for node in tree.body if "__name__" not in ast.unparse(node)]
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    return {str(node.module).removeprefix("analyses.") for node in nodes if str(node.module).startswith("analyses.")}
+    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    paths = {f"{node.module}.{alias.name}" for node in froms for alias in node.names} | {str(n.module) for n in froms}
+    return {name.removeprefix("analyses.") for name in paths if name.startswith("analyses.")} & FILES.keys()
 
 
-@pytest.mark.parametrize("study", ["attention", "head_ablation", "head_circuits", "probes"])
-def test_the_modules_of_a_study_import_one_another_in_one_direction(study: str) -> None:
-    files = {path.stem: path for path in FOLDER.glob(f"{study}*.py")}
-    assert f"{study}_result" in files
-    graph = {name: imported(path) & files.keys() for name, path in files.items()}
-    order = list(TopologicalSorter(graph).static_order())
-    assert set(order) == set(files)
+GRAPH = {name: imported(path) for name, path in FILES.items()}
+
+
+def test_modules_import_one_another_in_one_direction() -> None:
+    order = list(TopologicalSorter(GRAPH).static_order())
+    assert set(order) == set(FILES)
+    assert order.index("ffn.result") < order.index("ffn_memories")
+
+
+@pytest.mark.parametrize("package", sorted(PARTS))
+def test_a_package_of_parts_says_what_it_is_and_imports_nothing_by_itself(package: str) -> None:
+    """Whoever reads one module of it pays for no other: the search of memories needs no torch."""
+    tree = ast.parse((FOLDER / package / "__init__.py").read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree)
+    assert GRAPH[f"{package}.__init__"] == set()

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 import torch
 
-from analyses.lens_figures import attribution_figure, top_figure, trajectory_figure
-from analyses.lens_rows import OTHERS, attribution_rows, largest_first, lens_rows, memory_rows, target_rows, top_rows
+from analyses.lens.figures import attribution_figure, top_figure, trajectory_figure
+from analyses.lens.rows import OTHERS, attribution_rows, largest_first, lens_rows, memory_rows, target_rows, top_rows
 from analyses.views import lens_table_payload, page, visible
 from analyses.views.payload import packed_floats
 from interp.attribution import Attribution

@@ -12,11 +12,11 @@ import torch
 
 from analyses.figures import themed
 from analyses.memory_promotion import Config, Result, figure, findings, more_tables, passages, run, table
-from analyses.memory_promotion_controls import control_of
-from analyses.memory_promotion_memories import own_largest, writing_as_much
-from analyses.memory_promotion_result import ControlKind
-from analyses.memory_promotion_verdicts import missed, priced, promoted, promoted_at_once, rises_with_strength
-from analyses.memory_promotion_writing import lengths
+from analyses.promotion.controls import control_of
+from analyses.promotion.memories import own_largest, writing_as_much
+from analyses.promotion.result import ControlKind
+from analyses.promotion.verdicts import missed, priced, promoted, promoted_at_once, rises_with_strength
+from analyses.promotion.writing import lengths
 from analyses.records import decode, encode
 from interp.activity import activity_strata, memory_activity
 from interp.matched_places import in_order, matched_places

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analyses.memory_index import MemoryIndex
-from analyses.memory_matches import address_of
-from analyses.memory_search import MemoryState, Query, found_rows, rows, search
-from analyses.memory_text import in_tokens, in_triggers, needle_of, shown
+from analyses.memories.index import MemoryIndex
+from analyses.memories.matches import address_of
+from analyses.memories.search import MemoryState, Query, found_rows, rows, search
+from analyses.memories.text import in_tokens, in_triggers, needle_of, shown
 from interp.pattern_kinds import TriggerPattern
 from model.errors import ConfigError, InputError, UnknownNameError
 from tests.analyses.memory_indexes import made_index, random_index

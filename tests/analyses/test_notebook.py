@@ -14,13 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analyses import notebook, notebook_file
 from analyses.exports import to_csv, to_json
-from analyses.notebook import Notebook, Pin, as_json, from_json, new_pin
-from analyses.notebook_bounds import MOST_PINS, MOST_ROWS
-from analyses.notebook_exports import to_csv_archive, to_markdown, to_python
-from analyses.notebook_page import Beside, page
-from analyses.notebook_words import address, rests_on
+from analyses.notebook import file as notebook_file
+from analyses.notebook import pins as notebook
+from analyses.notebook.bounds import MOST_PINS, MOST_ROWS
+from analyses.notebook.exports import to_csv_archive, to_markdown, to_python
+from analyses.notebook.page import Beside, page
+from analyses.notebook.pins import Notebook, Pin, as_json, from_json, new_pin
+from analyses.notebook.words import address, rests_on
 from analyses.registry import Finding
 from analyses.views import View, attention_payload
 from model.errors import CheckpointError, CutawayError, InputError, UnknownNameError

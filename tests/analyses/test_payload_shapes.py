@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from analyses.claims.wording import share
-from analyses.notebook import Pin, as_json, from_json
+from analyses.notebook.pins import Pin, as_json, from_json
 from analyses.views import Scale, TokenRow, View, attention_payload, head_grid_payload, token_rows_payload
 from analyses.views.payload_shapes import payload_fault
 from analyses.wording import share_of

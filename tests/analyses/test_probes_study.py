@@ -11,7 +11,7 @@ import torch
 
 from analyses import probes
 from analyses.probes import Config, Result
-from analyses.probes_findings import token_alone
+from analyses.probing.findings import token_alone
 from analyses.records import decode, encode, same
 from analyses.study import run_study
 from model import GPT

@@ -17,8 +17,8 @@ import pytest
 
 from analyses import html, training_curve
 from analyses.registry import Finding, get_study
-from analyses.report import Report, answers, found_in_short, gathered, write_report
-from analyses.report_page import page
+from analyses.report import Report, answers, found_in_short, gathered
+from analyses.report_page import page, write_report
 from analyses.results import RECORD
 from analyses.study import SavedResult, load_result, run_study
 from model.presets import tiny

@@ -11,10 +11,10 @@ import torch
 from analyses import self_repair
 from analyses.records import decode, encode, same
 from analyses.registry import Finding
+from analyses.repair.figure import draw, effect_rows, pair_rows, part_rows, shown
+from analyses.repair.findings import adding
+from analyses.repair.result import COPIED, TOP
 from analyses.self_repair import Config, Result
-from analyses.self_repair_figure import draw, effect_rows, pair_rows, part_rows, shown
-from analyses.self_repair_findings import adding
-from analyses.self_repair_result import COPIED, TOP
 from interp.places import Intervention
 from model import GPT
 from model.config import Norm

@@ -14,16 +14,13 @@ import torch
 
 from analyses import attention_patterns
 from analyses import training_dynamics as study
-from analyses.attention_kinds import Kind
-from analyses.records import decode, encode, same
-from analyses.registry import Finding
-from analyses.study import run_study
-from analyses.training_dynamics_axis import PICKED, Along, Time, looked_at
-from analyses.training_dynamics_formation import formed, largest_of_others, previous_before_induction, rises
-from analyses.training_dynamics_lines import heads_figure, losses_figure, position_figure
-from analyses.training_dynamics_losses import Change, change
-from analyses.training_dynamics_result import Result, attention_at, frames, scores_over_training
-from analyses.training_dynamics_tables import (
+from analyses.attention.kinds import Kind
+from analyses.dynamics.axis import PICKED, Along, Time, looked_at
+from analyses.dynamics.formation import formed, largest_of_others, previous_before_induction, rises
+from analyses.dynamics.lines import heads_figure, losses_figure, position_figure
+from analyses.dynamics.losses import Change, change
+from analyses.dynamics.result import Result, attention_at, frames, scores_over_training
+from analyses.dynamics.tables import (
     formation_rows,
     head_rows,
     loss_rows,
@@ -31,7 +28,10 @@ from analyses.training_dynamics_tables import (
     runs_together,
     score_rows,
 )
-from analyses.training_dynamics_wording import unseen
+from analyses.dynamics.wording import unseen
+from analyses.records import decode, encode, same
+from analyses.registry import Finding
+from analyses.study import run_study
 from interp.stats import Interval, Intervals, bootstrap_means
 from model import GPT
 from model.checkpoint import checkpoint_path

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from analyses.attention_kinds import Kind
-from analyses.attention_verdicts import Standing, Verdict
+from analyses.attention.kinds import Kind
+from analyses.attention.verdicts import Standing, Verdict
 from analyses.claims.bounds import parse_bound
 from analyses.claims.statement import ControlKind
 from analyses.claims.usual import matchable, usual_control
-from analyses.named_heads import named_parts
+from analyses.heads.named import named_parts
 from interp.resolved_places import resolve_places
 from model.config import GPTConfig
 

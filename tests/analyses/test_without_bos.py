@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from analyses import attention_patterns, ffn_memories, head_ablation
-from analyses.attention_readings import Kind
+from analyses.attention.readings import Kind
 from interp.live import LiveText, coefficients, live_tokens
 from interp.trials import copy_task
 from model.lab import Lab, open_run

@@ -16,8 +16,8 @@ from analyses.claims.bounds import Judged, Standing
 from analyses.claims.records import Record, save_record
 from analyses.claims.statement import ControlKind
 from analyses.claims.verdicts import Beside, Checkpoint, Measured, Verdict
-from analyses.notebook import Notebook, Pin, as_json, from_json, new_pin
-from analyses.notebook_file import load, new_token, notebook_path
+from analyses.notebook.file import load, new_token, notebook_path
+from analyses.notebook.pins import Notebook, Pin, as_json, from_json, new_pin
 from apps.dashboard import data
 from interp.stats import Interval
 from model.checkpoint import checkpoint_path, read_manifest

@@ -74,7 +74,7 @@ def test_an_unfair_pair_and_damaged_logs_are_told(own_runs: Path, monkeypatch) -
 
 
 def test_the_key_p_pins_both_maps_with_what_the_study_says(own_runs: Path, monkeypatch) -> None:
-    from analyses.notebook_file import load, notebook_path
+    from analyses.notebook.file import load, notebook_path
 
     at = opened(own_runs, "gradients", monkeypatch, run="whole", b=f"bare@{STEP}")
     fire(at, "keys", "pressed", [{"id": 1, "key": "p"}])

@@ -15,16 +15,16 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from analyses.attention_evidence import Bearing
+from analyses.attention.evidence import Bearing
+from analyses.attention.readings import Kind
+from analyses.attention.verdicts import Standing
 from analyses.attention_patterns import verdicts
-from analyses.attention_readings import Kind
-from analyses.attention_verdicts import Standing
-from analyses.head_score_sources import scores
-from analyses.head_scores import MEANINGS, RANDOM, TEXT, Absent, HeadScores, difference
-from analyses.head_tables import cost_rows, partner_rows
-from analyses.head_text import Choice, example_table, kept_examples, raised_tokens, read_examples
+from analyses.dynamics.result import attention_at
+from analyses.heads.score_sources import scores
+from analyses.heads.scores import MEANINGS, RANDOM, TEXT, Absent, HeadScores, difference
+from analyses.heads.tables import cost_rows, partner_rows
+from analyses.heads.text import Choice, example_table, kept_examples, raised_tokens, read_examples
 from analyses.study import run_study
-from analyses.training_dynamics_result import attention_at
 from apps.dashboard import data, panels
 from apps.dashboard.frame.inputs import PROMPT
 from apps.dashboard.heads import bases, corpus, detail

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from analyses.ffn_config import Config
+from analyses.ffn.config import Config
 from analyses.ffn_memories import Result as Memories
-from analyses.memory_card import CHANGES, MEASURES, SHARED, memory_record
-from analyses.memory_cutting import cut_triggers
-from analyses.memory_index import MemoryIndex, index_of, read_index, saved_index
-from analyses.memory_search import Query, rows, search
+from analyses.memories.card import CHANGES, MEASURES, SHARED, memory_record
+from analyses.memories.cutting import cut_triggers
+from analyses.memories.index import MemoryIndex, index_of, read_index, saved_index
+from analyses.memories.search import Query, rows, search
 from analyses.results import SavedResult
 from analyses.study import run_study
 from apps import memory_lines

@@ -14,9 +14,11 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from analyses import ffn_by_layer, memory_examples, memory_tables
-from analyses.memory_examples import Choice
-from analyses.memory_over_steps import over_steps, side_by_side
+from analyses.ffn import by_layer as ffn_by_layer
+from analyses.memories import examples as memory_examples
+from analyses.memories import tables as memory_tables
+from analyses.memories.examples import Choice
+from analyses.memories.over_steps import over_steps, side_by_side
 from analyses.study import run_study
 from apps.dashboard import data, launch
 from apps.dashboard.memories import facts as memory_facts

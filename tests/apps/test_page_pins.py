@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from analyses.notebook import Pin
-from analyses.notebook_file import load, notebook_path
-from analyses.notebook_page import page as exported
+from analyses.notebook.file import load, notebook_path
+from analyses.notebook.page import page as exported
+from analyses.notebook.pins import Pin
 from tests.dashboard_pages import fire, opened
 from tests.dashboard_runs import STEP, own_runs, whole_runs
 

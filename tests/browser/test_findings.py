@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
-from analyses.notebook import from_json
+from analyses.notebook.pins import from_json
 from tests.browser.browsing import IDLE, PATIENCE, SCREENSHOTS, Server, address, go, unexpected
 
 pytestmark = pytest.mark.browser

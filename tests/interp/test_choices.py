@@ -24,42 +24,44 @@ from torch import Tensor
 
 import analyses
 import interp
-from analyses import attention_circuit_items, attention_items, attention_result
-from analyses import gradient_initialization as initial
-from analyses import head_ablation_result as ablation_result
-from analyses import head_circuits_result as circuits_result
-from analyses import memory_promotion_result as promotion_result
-from analyses import self_repair_result as repair_result
 from analyses import training_dynamics as dynamics
-from analyses import training_dynamics_formation as formation
-from analyses import training_dynamics_result as dynamics_result
-from analyses.attention_evidence import Bearing, Evidence, Source
-from analyses.attention_harms import COPY, TEXT, HarmOn, HeadHarms
-from analyses.attention_readings import Kind, Reading, read
-from analyses.attention_stimuli import Sequences, Stimulus
-from analyses.attention_verdicts import Standing, Verdict
-from analyses.attention_weights import Weights
-from analyses.attention_words import WORDS
+from analyses.ablation import result as ablation_result
+from analyses.attention import circuit_items as attention_circuit_items
+from analyses.attention import items as attention_items
+from analyses.attention import result as attention_result
+from analyses.attention.evidence import Bearing, Evidence, Source
+from analyses.attention.harms import COPY, TEXT, HarmOn, HeadHarms
+from analyses.attention.readings import Kind, Reading, read
+from analyses.attention.stimuli import Sequences, Stimulus
+from analyses.attention.verdicts import Standing, Verdict
+from analyses.attention.weights import Weights
+from analyses.attention.words import WORDS
+from analyses.circuits import result as circuits_result
 from analyses.claims.bounds import Bound, Judged, Quantity
 from analyses.claims.bounds import Standing as Comes
 from analyses.claims.statement import ControlKind, Statement
 from analyses.claims.usual import Usual
 from analyses.claims.verdicts import Beside, Checkpoint
 from analyses.claims.verdicts import Verdict as Outcome
-from analyses.ffn_composition_result import Config as CompositionConfig
-from analyses.ffn_config import Config as FFNConfig
-from analyses.ffn_config import Split
-from analyses.head_importance_result import Ratio
-from analyses.memory_examples import Choice, example_rows, examples
-from analyses.memory_promotion_controls import control_of
-from analyses.memory_search import MemoryState, Query
-from analyses.memory_tables import kind_name
-from analyses.training_dynamics_axis import Along, Time
-from analyses.training_dynamics_figure import highlighted
-from analyses.training_dynamics_head_findings import heads_of_kind
-from analyses.training_dynamics_lines import heads_figure
-from analyses.training_dynamics_result import frames, scores_over_training
-from analyses.training_dynamics_tables import head_rows, score_rows
+from analyses.composition.result import Config as CompositionConfig
+from analyses.dynamics import formation
+from analyses.dynamics import result as dynamics_result
+from analyses.dynamics.axis import Along, Time
+from analyses.dynamics.figure import highlighted
+from analyses.dynamics.head_findings import heads_of_kind
+from analyses.dynamics.lines import heads_figure
+from analyses.dynamics.result import frames, scores_over_training
+from analyses.dynamics.tables import head_rows, score_rows
+from analyses.ffn.config import Config as FFNConfig
+from analyses.ffn.config import Split
+from analyses.gradients import initialization as initial
+from analyses.importance.result import Ratio
+from analyses.memories.examples import Choice, example_rows, examples
+from analyses.memories.search import MemoryState, Query
+from analyses.memories.tables import kind_name
+from analyses.promotion import result as promotion_result
+from analyses.promotion.controls import control_of
+from analyses.repair import result as repair_result
 from analyses.views.embed import Shown, embed, page, shown
 from analyses.views.lens_table import Cells, lens_table_payload
 from analyses.views.payload_shapes import payload_fault
@@ -557,101 +559,101 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Intervention,
         lambda given, lab: repr(side_by_side(lab, "L1H2", interventions=[given], n_sequences=12).effects),
     ),
-    "analyses.attention_circuit_items.copying_items": (
+    "analyses.attention.circuit_items.copying_items": (
         Kind,
         lambda given, _: list(attention_circuit_items.copying_items(heads(), given, PLACE)),
     ),
-    "analyses.attention_evidence.Evidence.bearing": (Bearing, lambda given, _: repr(evidence(bearing=given).bearing)),
-    "analyses.attention_evidence.Evidence.kind": (Kind, lambda given, _: repr(evidence(kind=given).kind)),
-    "analyses.attention_evidence.Evidence.source": (Source, lambda given, _: repr(evidence(source=given).source)),
-    "analyses.attention_items.attention_item": (
+    "analyses.attention.evidence.Evidence.bearing": (Bearing, lambda given, _: repr(evidence(bearing=given).bearing)),
+    "analyses.attention.evidence.Evidence.kind": (Kind, lambda given, _: repr(evidence(kind=given).kind)),
+    "analyses.attention.evidence.Evidence.source": (Source, lambda given, _: repr(evidence(source=given).source)),
+    "analyses.attention.items.attention_item": (
         Kind,
         lambda given, _: attention_items.attention_item(heads(), given, PLACE),
     ),
-    "analyses.attention_items.at_step_zero": (
+    "analyses.attention.items.at_step_zero": (
         Kind,
         lambda given, _: attention_items.at_step_zero(heads(), readings()[0], given, PLACE),
     ),
-    "analyses.attention_items.where_of": (
+    "analyses.attention.items.where_of": (
         Kind,
         lambda given, _: attention_items.where_of(readings()[0], given, PLACE),
     ),
-    "analyses.attention_items.harm_items": (Kind, lambda given, _: attention_items.harm_items(heads(), given, PLACE)),
-    "analyses.attention_items.text_item": (Kind, lambda given, _: attention_items.text_item(heads(), given, PLACE)),
-    "analyses.attention_verdicts.Verdict.item": (Source, lambda given, _: verdict(Standing.NONE).item(given)),
-    "analyses.attention_verdicts.Verdict.items": (Source, lambda given, _: verdict(Standing.NONE).items(given)),
-    "analyses.attention_verdicts.Verdict.standing": (Standing, lambda given, _: repr(verdict(given).standing)),
-    "analyses.attention_readings.Reading.stimulus": (Stimulus, lambda given, _: repr(read_of(given).stimulus)),
-    "analyses.attention_readings.Reading.__getitem__": (Kind, lambda given, _: chance_of(given)),
-    "analyses.attention_result.can_be_found": (Kind, lambda given, _: attention_result.can_be_found(heads(), given)),
-    "analyses.attention_result.found": (Kind, lambda given, _: attention_result.found(heads(), given)),
-    "analyses.attention_result.found_heads": (Kind, lambda given, _: attention_result.found_heads(heads(), given)),
-    "analyses.attention_result.may_have_the_name": (
+    "analyses.attention.items.harm_items": (Kind, lambda given, _: attention_items.harm_items(heads(), given, PLACE)),
+    "analyses.attention.items.text_item": (Kind, lambda given, _: attention_items.text_item(heads(), given, PLACE)),
+    "analyses.attention.verdicts.Verdict.item": (Source, lambda given, _: verdict(Standing.NONE).item(given)),
+    "analyses.attention.verdicts.Verdict.items": (Source, lambda given, _: verdict(Standing.NONE).items(given)),
+    "analyses.attention.verdicts.Verdict.standing": (Standing, lambda given, _: repr(verdict(given).standing)),
+    "analyses.attention.readings.Reading.stimulus": (Stimulus, lambda given, _: repr(read_of(given).stimulus)),
+    "analyses.attention.readings.Reading.__getitem__": (Kind, lambda given, _: chance_of(given)),
+    "analyses.attention.result.can_be_found": (Kind, lambda given, _: attention_result.can_be_found(heads(), given)),
+    "analyses.attention.result.found": (Kind, lambda given, _: attention_result.found(heads(), given)),
+    "analyses.attention.result.found_heads": (Kind, lambda given, _: attention_result.found_heads(heads(), given)),
+    "analyses.attention.result.may_have_the_name": (
         Kind,
         lambda given, _: attention_result.may_have_the_name(heads(), given),
     ),
-    "analyses.attention_result.possible": (Kind, lambda given, _: attention_result.possible(heads(), given)),
-    "analyses.attention_result.ranked": (Kind, lambda given, _: attention_result.ranked(heads(), given, EVERY_HEAD)),
-    "analyses.attention_result.reading_for": (
+    "analyses.attention.result.possible": (Kind, lambda given, _: attention_result.possible(heads(), given)),
+    "analyses.attention.result.ranked": (Kind, lambda given, _: attention_result.ranked(heads(), given, EVERY_HEAD)),
+    "analyses.attention.result.reading_for": (
         Kind,
         lambda given, _: attention_result.reading_for(heads(), given).stimulus,
     ),
-    "analyses.attention_result.strongest": (Kind, lambda given, _: attention_result.strongest(readings()[0], given)),
-    "analyses.attention_stimuli.Sequences.stimulus": (
+    "analyses.attention.result.strongest": (Kind, lambda given, _: attention_result.strongest(readings()[0], given)),
+    "analyses.attention.stimuli.Sequences.stimulus": (
         Stimulus,
         lambda given, _: repr(Sequences(stimulus=given, tokens=TOKENS).stimulus),
     ),
-    "analyses.memory_examples.examples": (Choice, lambda given, _: examples(fired(), PLACE, given)),
-    "analyses.memory_examples.example_rows": (
+    "analyses.memories.examples.examples": (Choice, lambda given, _: examples(fired(), PLACE, given)),
+    "analyses.memories.examples.example_rows": (
         Choice,
         lambda given, _: example_rows(fired(), PLACE, given).to_csv(),
     ),
-    "analyses.memory_tables.kind_name": (TriggerPattern, lambda given, _: kind_name(given)),
-    "analyses.training_dynamics_axis.Time.along": (Along, lambda given, _: repr(Time(along=given).along)),
-    "analyses.training_dynamics_figure.highlighted": (Kind, lambda given, lab: highlighted(trained(lab), given)),
-    "analyses.training_dynamics_formation.formed": (Kind, lambda given, lab: formation.formed(trained(lab), given)),
-    "analyses.training_dynamics_formation.found_over_training": (
+    "analyses.memories.tables.kind_name": (TriggerPattern, lambda given, _: kind_name(given)),
+    "analyses.dynamics.axis.Time.along": (Along, lambda given, _: repr(Time(along=given).along)),
+    "analyses.dynamics.figure.highlighted": (Kind, lambda given, lab: highlighted(trained(lab), given)),
+    "analyses.dynamics.formation.formed": (Kind, lambda given, lab: formation.formed(trained(lab), given)),
+    "analyses.dynamics.formation.found_over_training": (
         Kind,
         lambda given, lab: formation.found_over_training(trained(lab), given),
     ),
-    "analyses.training_dynamics_formation.head_crossings": (
+    "analyses.dynamics.formation.head_crossings": (
         Kind,
         lambda given, lab: repr(formation.head_crossings(trained(lab), given, [PLACE])),
     ),
-    "analyses.training_dynamics_formation.head_rises": (
+    "analyses.dynamics.formation.head_rises": (
         Kind,
         lambda given, lab: repr(formation.head_rises(trained(lab), given, [PLACE])),
     ),
-    "analyses.training_dynamics_formation.largest_of_others": (
+    "analyses.dynamics.formation.largest_of_others": (
         Kind,
         lambda given, lab: repr(formation.largest_of_others(trained(lab), given, [PLACE])),
     ),
-    "analyses.training_dynamics_formation.open_for": (Kind, lambda given, lab: formation.open_for(trained(lab), given)),
-    "analyses.training_dynamics_head_findings.heads_of_kind": (
+    "analyses.dynamics.formation.open_for": (Kind, lambda given, lab: formation.open_for(trained(lab), given)),
+    "analyses.dynamics.head_findings.heads_of_kind": (
         Kind,
         lambda given, lab: heads_of_kind(trained(lab), given),
     ),
-    "analyses.training_dynamics_lines.heads_figure": (
+    "analyses.dynamics.lines.heads_figure": (
         Kind,
         lambda given, lab: heads_figure(trained(lab), given, Time()).to_dict(),
     ),
-    "analyses.training_dynamics_result.ReadingOverTraining.stimulus": (
+    "analyses.dynamics.result.ReadingOverTraining.stimulus": (
         Stimulus,
         lambda given, lab: repr(replace(trained(lab).repeats, stimulus=given).stimulus),
     ),
-    "analyses.training_dynamics_result.frames": (
+    "analyses.dynamics.result.frames": (
         Kind,
         lambda given, lab: [(step, mean.tolist()) for step, mean in frames(trained(lab), given)],
     ),
-    "analyses.training_dynamics_result.scores_over_training": (
+    "analyses.dynamics.result.scores_over_training": (
         Kind,
         lambda given, lab: scores_over_training(trained(lab), given).mean,
     ),
-    "analyses.training_dynamics_tables.head_rows": (
+    "analyses.dynamics.tables.head_rows": (
         Kind,
         lambda given, lab: head_rows(trained(lab), given, Stimulus.REPEATS, PLACE).to_csv(),
     ),
-    "analyses.training_dynamics_tables.score_rows": (
+    "analyses.dynamics.tables.score_rows": (
         Kind,
         lambda given, lab: score_rows(trained(lab), given).to_csv(),
     ),
@@ -674,43 +676,43 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     ),
     "analyses.claims.verdicts.Verdict.expected": (Comes, lambda given, _: repr(came(expected=given))),
     "analyses.claims.verdicts.Verdict.standing": (Comes, lambda given, _: repr(came(standing=given))),
-    "analyses.ffn_composition_result.Config.split": (Split, lambda given, _: repr(CompositionConfig(split=given))),
-    "analyses.ffn_config.Config.split": (Split, lambda given, _: repr(FFNConfig(split=given))),
-    "analyses.gradient_initialization.Initialization.profile": (
+    "analyses.composition.result.Config.split": (Split, lambda given, _: repr(CompositionConfig(split=given))),
+    "analyses.ffn.config.Config.split": (Split, lambda given, _: repr(FFNConfig(split=given))),
+    "analyses.gradients.initialization.Initialization.profile": (
         Norm,
         lambda given, _: initialization().profile(given, 2).w_out,
     ),
-    "analyses.gradient_initialization.Initialization.slope_difference": (
+    "analyses.gradients.initialization.Initialization.slope_difference": (
         Norm,
         lambda given, _: initialization().slope_difference(given, Norm.PRE, 2),
     ),
-    "analyses.gradient_initialization.Profile.placement": (Norm, lambda given, _: repr(profile_of(given).placement)),
-    "analyses.gradient_initialization.Scaling.placement": (Norm, lambda given, _: repr(scaling_of(given).placement)),
-    "analyses.gradient_initialization.Sweep.model": (Norm, lambda given, _: initial.Sweep().model(given, 2)),
-    "analyses.gradient_initialization.Sweep.norm_kind": (
+    "analyses.gradients.initialization.Profile.placement": (Norm, lambda given, _: repr(profile_of(given).placement)),
+    "analyses.gradients.initialization.Scaling.placement": (Norm, lambda given, _: repr(scaling_of(given).placement)),
+    "analyses.gradients.initialization.Sweep.model": (Norm, lambda given, _: initial.Sweep().model(given, 2)),
+    "analyses.gradients.initialization.Sweep.norm_kind": (
         NormKind,
         lambda given, _: repr(initial.Sweep(norm_kind=given)),
     ),
-    "analyses.head_ablation_result.SetAblation.intervention": (
+    "analyses.ablation.result.SetAblation.intervention": (
         Intervention,
         lambda given, _: repr(set_of(given).intervention),
     ),
-    "analyses.head_ablation_result.Result.set_of": (
+    "analyses.ablation.result.Result.set_of": (
         Intervention,
         lambda given, _: sets().index(found) if (found := one_of_each("induction", given)) else None,
     ),
-    "analyses.head_circuits_result.Config.corruption": (
+    "analyses.circuits.result.Config.corruption": (
         circuits_result.Corruption,
         lambda given, _: repr(circuits_result.Config(corruption=given)),
     ),
-    "analyses.head_circuits_result.Config.ffns": (FFNs, lambda given, _: repr(circuits_result.Config(ffns=given))),
-    "analyses.head_circuits_result.Config.null": (Null, lambda given, _: repr(circuits_result.Config(null=given))),
-    "analyses.head_circuits_result.Estimated.method": (Method, lambda given, _: repr(estimated(method=given).method)),
-    "analyses.head_circuits_result.Estimated.direction": (
+    "analyses.circuits.result.Config.ffns": (FFNs, lambda given, _: repr(circuits_result.Config(ffns=given))),
+    "analyses.circuits.result.Config.null": (Null, lambda given, _: repr(circuits_result.Config(null=given))),
+    "analyses.circuits.result.Estimated.method": (Method, lambda given, _: repr(estimated(method=given).method)),
+    "analyses.circuits.result.Estimated.direction": (
         Direction,
         lambda given, _: repr(estimated(direction=given).direction),
     ),
-    "analyses.head_circuits_result.Measured.estimated": (
+    "analyses.circuits.result.Measured.estimated": (
         Direction,
         lambda given, _: repr(one_estimated(given).direction),
     ),
@@ -755,8 +757,8 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.path_patching.path_effects": (FFNs, lambda given, _: paths(ffns=given).effect),
     "interp.path_patching.path_effects_by": (Scales, lambda given, _: paths_by(given).effect),
     "interp.vocabulary_reading.SingularReading.circuit": (Circuit, lambda given, _: repr(sung(given).circuit)),
-    "analyses.head_importance_result.Ratio.of": (Intervention, lambda given, _: repr(ratio_of(given).of)),
-    "analyses.self_repair_result.Config.intervention": (
+    "analyses.importance.result.Ratio.of": (Intervention, lambda given, _: repr(ratio_of(given).of)),
+    "analyses.repair.result.Config.intervention": (
         Intervention,
         lambda given, _: repr(repair_result.Config(intervention=given)),
     ),
@@ -765,17 +767,17 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         lambda given, _: str(Concept(kind=given, text="", n_tokens=4)),
     ),
     "interp.trigger_deletions.TriggerDeletions.of": (Deletion, lambda given, _: cut().of(given)),
-    "analyses.memory_search.Query.pattern": (TriggerPattern, lambda given, _: repr(Query(pattern=given))),
-    "analyses.memory_search.Query.state": (MemoryState, lambda given, _: repr(Query(state=given))),
-    "analyses.memory_promotion_controls.control_of": (
+    "analyses.memories.search.Query.pattern": (TriggerPattern, lambda given, _: repr(Query(pattern=given))),
+    "analyses.memories.search.Query.state": (MemoryState, lambda given, _: repr(Query(state=given))),
+    "analyses.promotion.controls.control_of": (
         promotion_result.ControlKind,
         lambda given, _: repr(control_of(given, "", [wrote(0.1)], wrote(0.5), wrote(0.6))),
     ),
-    "analyses.memory_promotion_result.Control.kind": (
+    "analyses.promotion.result.Control.kind": (
         promotion_result.ControlKind,
         lambda given, _: repr(promoting(given).kind),
     ),
-    "analyses.memory_promotion_result.Result.control": (
+    "analyses.promotion.result.Result.control": (
         promotion_result.ControlKind,
         lambda given, _: repr(promotion_result.Result.control(promotions(), given).kind),
     ),
@@ -797,15 +799,15 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
 def members(name: str) -> list[StrEnum]:
     """The choices that mean something there: what is scored elsewhere than on repeats is no finding."""
     elsewhere = {Kind.MATCH, Kind.LATER, Kind.PREFIX_MATCHING, Kind.POSITIONAL, Kind.COPYING}
-    absent = elsewhere if name.startswith(("analyses.attention_result.", "analyses.attention_items.")) else set()
-    absent |= set(Kind) - set(WORDS) if name.startswith("analyses.attention_items.") else set()
-    absent |= elsewhere - {Kind.LATER} if name.startswith("analyses.training_dynamics_") else set()
+    absent = elsewhere if name.startswith(("analyses.attention.result.", "analyses.attention.items.")) else set()
+    absent |= set(Kind) - set(WORDS) if name.startswith("analyses.attention.items.") else set()
+    absent |= elsewhere - {Kind.LATER} if name.startswith("analyses.dynamics.") else set()
     absent |= set(Kind) - set(WORDS) if name.endswith(".heads_of_kind") else set()
     drawn = {Kind.INDUCTION, Kind.ENTROPY}  # a figure takes a while
     absent |= set(Kind) - drawn if name.endswith(".heads_figure") else set()
-    of_z = name == "analyses.head_circuits_result.Config.null"  # which these have not, or from a second model alone
+    of_z = name == "analyses.circuits.result.Config.null"  # which these have not, or from a second model alone
     absent |= {Null.UNTRAINED, Null.PERMUTED} if of_z else set()
-    of_text = name == "analyses.self_repair_result.Config.intervention"  # where nothing is corrupted or fitted
+    of_text = name == "analyses.repair.result.Config.intervention"  # where nothing is corrupted or fitted
     absent |= set(Intervention) - set(repair_result.ALLOWED) if of_text else set()
     absent |= {ControlKind.INPUTS} if name == "analyses.claims.statement.Statement.control" else set()  # of a path
     absent |= {Comes.UNDECIDED} if name == "analyses.claims.statement.Statement.expected" else set()

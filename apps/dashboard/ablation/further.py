@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analyses import ablation_tables as tables
+from analyses.ablation import tables
 from analyses.views.ablating import dose_figure, whisker_figure
 from apps.dashboard import components, panels, snippets
 from apps.dashboard.ablation import jobs, measuring
@@ -76,7 +76,7 @@ class _Drawn:
         )  # fmt: skip
 
 
-_TABLES = "from analyses.ablation_tables import "
+_TABLES = "from analyses.ablation.tables import "
 
 
 def _bench_lines(question: Question) -> list[str]:

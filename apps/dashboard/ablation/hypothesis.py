@@ -6,7 +6,7 @@ import streamlit as st
 
 from analyses.claims.statement import Statement
 from analyses.claims.usual import matchable
-from analyses.named_heads import named_parts
+from analyses.heads.named import named_parts
 from apps.dashboard import components, data
 from apps.dashboard.ablation import asking
 from apps.dashboard.ablation.asking import CONTROLS, Asked

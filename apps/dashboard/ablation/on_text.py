@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from analyses.ablation_tables import change_rows, next_token_rows, text_rows
+from analyses.ablation.tables import change_rows, next_token_rows, text_rows
 from analyses.views import View, attention_payload, visible
 from analyses.views.ablating import next_token_figure
 from analyses.views.attention import EXACT_SIDE
@@ -143,7 +143,7 @@ def _tokens(question: Question, chosen: Selection, effects: TokenEffects, source
         about=about(question, 1, text=source),
         python=_live(
             question, chosen, _effects_line(question), "rows = text_rows(effects)",
-            imports=[_EFFECTS, "from analyses.ablation_tables import text_rows"],
+            imports=[_EFFECTS, "from analyses.ablation.tables import text_rows"],
         ),
     )  # fmt: skip
     panels.show(View.TOKEN_ROWS, harms.token_payload(effects, _chosen(effects, chosen)), panel)
@@ -163,7 +163,7 @@ def _predicted(question: Question, chosen: Selection, effects: TokenEffects, pos
         about=about(question, 1, text=source, position=position),
         python=_live(
             question, chosen, _effects_line(question), f"rows = next_token_rows(effects, {at}, lab.str_tokens)",
-            imports=[_EFFECTS, "from analyses.ablation_tables import next_token_rows"],
+            imports=[_EFFECTS, "from analyses.ablation.tables import next_token_rows"],
         ),
     )  # fmt: skip
     figure = next_token_figure(next_token_rows(effects, at, spell))
@@ -234,6 +234,6 @@ def _changes_python(question: Question, chosen: Selection) -> str:
         "rows = change_rows(changes)",
         imports=[
             "from interp.pattern_changes import pattern_changes",
-            "from analyses.ablation_tables import change_rows",
+            "from analyses.ablation.tables import change_rows",
         ],
     )  # fmt: skip

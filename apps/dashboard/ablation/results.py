@@ -10,7 +10,7 @@ from typing import Any
 
 import streamlit as st
 
-from analyses.ablation_tables import control_rows
+from analyses.ablation.tables import control_rows
 from analyses.claims.bounds import Standing
 from analyses.claims.statement import Statement
 from analyses.claims.verdicts import Verdict
@@ -213,7 +213,7 @@ def _control(question: Question, effect: AblationEffect) -> None:
         rows=partial(control_rows, effect),
         about=about(question, control.n or effect.harm.n, n_sets=len(control.harm), p=control.p),
         python=snippet(
-            question, "rows = control_rows(effect)", imports=["from analyses.ablation_tables import control_rows"]
+            question, "rows = control_rows(effect)", imports=["from analyses.ablation.tables import control_rows"]
         ),
     )
     figure = jobs.drawn(question.key("matched"), partial(control_figure, effect))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from analyses.ablation_tables import single_rows
+from analyses.ablation.tables import single_rows
 from analyses.results import SavedResult
 from analyses.shelf import Shelf
 from analyses.views import View
@@ -49,7 +49,7 @@ def draw(run: Run, chosen: Selection, shelf: Shelf) -> SavedResult | None:
             about=panels.about_saved(saved, n=single.harm.n, unit="sequences", outcome=outcome),
             python=snippets.saved_result(
                 saved, f"rows = single_rows(result.single({outcome!r}))",
-                imports=["from analyses.ablation_tables import single_rows"],
+                imports=["from analyses.ablation.tables import single_rows"],
             ),
         )  # fmt: skip
         with st.container(height=300 if deep else "content", border=False, key=f"singles-{outcome}"):

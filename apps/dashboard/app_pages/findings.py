@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from analyses.notebook import Notebook
+from analyses.notebook.pins import Notebook
 from apps.dashboard import components, selecting
 from apps.dashboard.findings import claims, exporting, pinned, pins, studies
 from model.errors import CutawayError, UnknownNameError

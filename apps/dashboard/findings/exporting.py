@@ -9,10 +9,10 @@ from urllib.parse import urlencode, urlsplit
 import streamlit as st
 
 from analyses.claims.shelf import ClaimShelf, verdict_finding
-from analyses.notebook import Notebook, as_json, from_json
-from analyses.notebook_exports import to_csv_archive, to_markdown, to_python
-from analyses.notebook_file import MOST_FILE_BYTES
-from analyses.notebook_page import Beside, page
+from analyses.notebook.exports import to_csv_archive, to_markdown, to_python
+from analyses.notebook.file import MOST_FILE_BYTES
+from analyses.notebook.page import Beside, page
+from analyses.notebook.pins import Notebook, as_json, from_json
 from analyses.registry import get_study
 from apps.dashboard import components
 from apps.dashboard.data import Run

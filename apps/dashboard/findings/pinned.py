@@ -6,10 +6,10 @@ from typing import Any
 
 import streamlit as st
 
-from analyses import notebook
-from analyses.notebook import Notebook, Pin
-from analyses.notebook_page import drawn_figure
-from analyses.notebook_words import address, rests_on, when
+from analyses.notebook import pins as notebook
+from analyses.notebook.page import drawn_figure
+from analyses.notebook.pins import Notebook, Pin
+from analyses.notebook.words import address, rests_on, when
 from analyses.views import View
 from analyses.views.payload import checked
 from apps.dashboard import components, panels

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import streamlit as st
 
-from analyses import notebook, notebook_file
-from analyses.notebook import Change, Notebook, Pin
+from analyses.notebook import file as notebook_file
+from analyses.notebook import pins as notebook
+from analyses.notebook.pins import Change, Notebook, Pin
 from apps.dashboard import components, data
 from apps.dashboard.state import TEXTS
 from model.errors import CutawayError, InputError, UnknownNameError

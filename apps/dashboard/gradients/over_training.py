@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analyses import gradient_panel_figures as figures
-from analyses.gradient_fairness import fairness_rows, unfair
-from analyses.gradient_panels import (
+from analyses.gradients import panel_figures as figures
+from analyses.gradients.fairness import fairness_rows, unfair
+from analyses.gradients.panels import (
     RMS,
     logged_step,
     loss_frame,
@@ -22,8 +22,8 @@ from analyses.gradient_panels import (
     stream_map_frame,
     stream_slice_frame,
 )
-from analyses.gradient_runs import TrainingMap
-from analyses.gradient_tables import GRADIENT
+from analyses.gradients.runs import TrainingMap
+from analyses.gradients.tables import GRADIENT
 from apps.dashboard import components, data, panels
 from apps.dashboard.address import Part, choice_of, restore, write
 from apps.dashboard.findings import pins

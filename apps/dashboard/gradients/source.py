@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analyses.gradient_panel_figures import Rows, records
-from analyses.gradient_panels import logged_maps, loss_frame
-from analyses.gradient_runs import TrainingMap, differing_settings, log_files
+from analyses.gradients.panel_figures import Rows, records
+from analyses.gradients.panels import logged_maps, loss_frame
+from analyses.gradients.runs import TrainingMap, differing_settings, log_files
 from analyses.results import SavedResult, from_here
 from apps.dashboard import selecting
 from apps.dashboard.data import Run
@@ -70,7 +70,7 @@ class Logs:
         """A panel of these logs; `line` is Python that makes its rows of `maps`, or of the folders `runs`."""
         names = line.split("(", 1)[0].removeprefix("rows = ")
         folders = ", ".join(repr(str(from_here(run.path))) for run in self.runs)
-        module = "analyses.gradient_fairness" if names == "fairness_rows" else "analyses.gradient_panels"
+        module = "analyses.gradients.fairness" if names == "fairness_rows" else "analyses.gradients.panels"
         imports = f"from {module} import {', '.join(sorted({names, *(['logged_maps'] if from_maps else [])}))}"
         opening = f"maps = logged_maps({folders})" if from_maps else f"runs = [{folders}]"
         twin = {} if self.twin is None else {"twin": self.twin.name}

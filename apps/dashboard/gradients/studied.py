@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pandas as pd
 import streamlit as st
 
-from analyses import gradient_panel_figures as figures
-from analyses.gradient_panel_figures import Rows, records
-from analyses.gradient_panels import (
+from analyses.gradients import panel_figures as figures
+from analyses.gradients.panel_figures import Rows, records
+from analyses.gradients.panels import (
     checkpoint_frame,
     checkpoint_ratio_frame,
     depth_frame,
@@ -17,7 +17,7 @@ from analyses.gradient_panels import (
     scaling_frame,
     stream_profile_frame,
 )
-from analyses.gradient_tables import GRADIENT, MEAN_SQUARE
+from analyses.gradients.tables import GRADIENT, MEAN_SQUARE
 from analyses.results import SavedResult
 from apps.dashboard import components, data, panels, snippets
 from apps.dashboard.address import Part, choice_of, restore, write
@@ -129,7 +129,7 @@ def _panel(
         python=snippets.saved_result(
             saved,
             f"rows = {frame.__name__}({called})",
-            imports=[f"from analyses.gradient_panels import {frame.__name__}"],
+            imports=[f"from analyses.gradients.panels import {frame.__name__}"],
         ),
     )
 

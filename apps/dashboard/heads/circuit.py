@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from analyses.head_tables import partner_rows, path_rows, probe_rows
+from analyses.heads.tables import partner_rows, path_rows, probe_rows
 from analyses.results import SavedResult
 from apps.dashboard import components, data, panels, passes, snippets
 from apps.dashboard.data import Run
@@ -55,7 +55,7 @@ def _raised(saved: SavedResult, run: Run, chosen: Selection, head: Head) -> None
         about=panels.about_saved(saved, n=1, unit="set of weights", head=place),
         python=snippets.opened_with(
             saved, run, chosen.step, f"rows = raised_tokens(lab, result.behaviour, {tuple(head)})",
-            imports=["from analyses.head_text import raised_tokens"],
+            imports=["from analyses.heads.text import raised_tokens"],
         ),
     )  # fmt: skip
     grouped = rows.groupby("attended", sort=False)
@@ -83,7 +83,7 @@ def _partners(saved: SavedResult, head: Head) -> None:
         about=panels.about_saved(saved, n=1, unit="set of weights", head=name, null="rotation"),
         python=sources.one(
             saved, f"rows = partner_rows(result.weights, result.weights_at_step_zero, {tuple(head)}, {N_PARTNERS})",
-            imports=["from analyses.head_tables import partner_rows"],
+            imports=["from analyses.heads.tables import partner_rows"],
         ),
     )  # fmt: skip
     rows = panel.rows()
@@ -120,7 +120,7 @@ def _paths(results: Mapping[str, SavedResult], run: Run, chosen: Selection, head
         rows=lambda: path_rows(result, head),
         about=panels.about_saved(saved, n=result.gap.n, unit="sequences", head=name, receivers=list(result.receivers)),
         python=sources.one(
-            saved, f"rows = path_rows(result, {tuple(head)})", imports=["from analyses.head_tables import path_rows"]
+            saved, f"rows = path_rows(result, {tuple(head)})", imports=["from analyses.heads.tables import path_rows"]
         ),
     )
     panels.table(panel, alt=panel.title, height="content")
@@ -144,7 +144,7 @@ def _probed(results: Mapping[str, SavedResult], head: Head) -> None:
         rows=lambda: probe_rows(saved.result, head),
         about=panels.about_saved(saved, n=int(rows["n test"].iloc[0]), unit="test positions", layer=head[0]),
         python=sources.one(
-            saved, f"rows = probe_rows(result, {tuple(head)})", imports=["from analyses.head_tables import probe_rows"]
+            saved, f"rows = probe_rows(result, {tuple(head)})", imports=["from analyses.heads.tables import probe_rows"]
         ),
     )
     panels.table(panel, alt=panel.title, height="content", shown=rows)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from analyses.head_score_sources import scores
-from analyses.head_scores import RANDOM, STUDIES, TEXT, Absent, HeadScores, difference, score_rows, score_title
+from analyses.heads.score_sources import scores
+from analyses.heads.scores import RANDOM, STUDIES, TEXT, Absent, HeadScores, difference, score_rows, score_title
 from analyses.results import SavedResult
 from analyses.views import Scale
 from apps.dashboard import components, data, panels, selecting

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from analyses.head_text import (
+from analyses.heads.text import (
     Choice as Queries,
 )
-from analyses.head_text import (
+from analyses.heads.text import (
     HeadExamples,
     example_table,
     examples_of,
@@ -107,7 +107,7 @@ def _panel(
         else f"found = read_examples(lab, result.behaviour.seen, {tuple(head)})",
         f"rows = example_table(found, result.behaviour.seen, {asked})",
     )
-    imports = [f"from analyses.head_text import example_table, {'kept' if kept else 'read'}_examples"]
+    imports = [f"from analyses.heads.text import example_table, {'kept' if kept else 'read'}_examples"]
     python = (
         snippets.saved_result(saved, *lines, imports=imports)
         if kept
@@ -198,7 +198,7 @@ def favoured(saved: SavedResult, run: Run, spec: str, head: Head) -> None:
                 about=about,
                 python=sources.one(
                     saved, f"rows = token_table(result.behaviour, {tuple(head)}, {listed!r})",
-                    imports=["from analyses.head_text import token_table"],
+                    imports=["from analyses.heads.text import token_table"],
                 ),
             )  # fmt: skip
             panels.table(panel, alt=panel.title, height="content")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from analyses.head_tables import cost_rows
+from analyses.heads.tables import cost_rows
 from analyses.results import SavedResult
 from analyses.views.head_costs import costs_figure
 from apps.dashboard import components, data, panels, selecting
@@ -52,7 +52,7 @@ def _costs(used: Mapping[str, SavedResult], head: Head, name: str) -> None:
         told,
         selecting.selection().step,
         f"rows = cost_rows(results, {tuple(head)})",
-        imports=["from analyses.head_tables import cost_rows"],
+        imports=["from analyses.heads.tables import cost_rows"],
     )
     panel = Panel(key="costs", title=f"What {name} is worth", rows=lambda: rows, about=about, python=python)
     panels.chart(panel, costs_figure(rows), alt=panel.title, width="stretch")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from analyses.attention_verdicts import Verdict
+from analyses.attention.verdicts import Verdict
 from analyses.results import SavedResult
 from apps.dashboard import components, data
 from apps.dashboard.data import Run

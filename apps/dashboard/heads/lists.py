@@ -7,10 +7,10 @@ from typing import Any
 
 import streamlit as st
 
-from analyses.attention_verdicts import Verdict
-from analyses.head_score_sources import scores
-from analyses.head_scores import MEANINGS, RANDOM, TEXT, Absent, HeadScores, score_rows, score_title, two_scores
-from analyses.head_tables import listed
+from analyses.attention.verdicts import Verdict
+from analyses.heads.score_sources import scores
+from analyses.heads.scores import MEANINGS, RANDOM, TEXT, Absent, HeadScores, score_rows, score_title, two_scores
+from analyses.heads.tables import listed
 from analyses.results import SavedResult
 from analyses.views.two_scores import two_scores_figure
 from apps.dashboard import components, keys, panels, selecting
@@ -105,7 +105,7 @@ def _by_standing(every: Sequence[Verdict], results: Mapping[str, SavedResult], h
         rows=lambda: listed(every),
         about=panels.about_saved(saved, n=saved.result.headline.n_sequences, unit="sequences of random tokens"),
         python=sources.one(
-            saved, "rows = verdict_rows(result)", imports=["from analyses.head_tables import verdict_rows"]
+            saved, "rows = verdict_rows(result)", imports=["from analyses.heads.tables import verdict_rows"]
         ),
     )
     rows = listed(every)

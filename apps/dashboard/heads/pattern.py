@@ -8,7 +8,7 @@ from dataclasses import replace
 import streamlit as st
 from torch import Tensor
 
-from analyses.head_text import pattern_table
+from analyses.heads.text import pattern_table
 from analyses.views import View, attention_payload, visible
 from analyses.views.attention import EXACT_SIDE
 from analyses.views.payload import Payload, live_fields
@@ -65,7 +65,7 @@ def draw(run: Run, chosen: Selection, head: Head, other: Compared | None, verdic
             f"tokens = look(lab, {asked}).tokens",
             f"values = attention_in(lab, {basis.value!r}, {asked})",
             f"rows = pattern_table(values, tokens, {tuple(head)})",
-            imports=["from analyses.head_text import pattern_table", "from interp.live import attention_in, look"],
+            imports=["from analyses.heads.text import pattern_table", "from interp.live import attention_in, look"],
         ),
     )  # fmt: skip
     panels.show(View.ATTENTION, payload, panel, live={"lock": lock})

@@ -8,9 +8,9 @@ from typing import Any
 
 import streamlit as st
 
-from analyses.attention_kinds import Kind
-from analyses.head_score_sources import scores, where_decided
-from analyses.head_scores import (
+from analyses.attention.kinds import Kind
+from analyses.heads.score_sources import scores, where_decided
+from analyses.heads.scores import (
     HARM,
     IMPORTANCE,
     MEANINGS,
@@ -188,8 +188,8 @@ def scale_of(name: str, every: Sequence[HeadScores]) -> Scale | None:
 
 
 IMPORTS = [
-    "from analyses.head_score_sources import scores",
-    "from analyses.head_scores import difference, score_rows, two_scores",
+    "from analyses.heads.score_sources import scores",
+    "from analyses.heads.scores import difference, score_rows, two_scores",
 ]
 
 

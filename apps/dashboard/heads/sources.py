@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analyses.attention_kinds import Kind
-from analyses.head_score_sources import DYNAMICS
-from analyses.head_scores import HARM, STUDIES
+from analyses.attention.kinds import Kind
+from analyses.dynamics.result import attention_at
+from analyses.heads.score_sources import DYNAMICS
+from analyses.heads.scores import HARM, STUDIES
 from analyses.results import SavedResult, from_here
-from analyses.training_dynamics_result import attention_at
 from apps.dashboard import data, snippets
 from apps.dashboard.data import Run
 
@@ -32,7 +32,7 @@ def saved_of(run: Run, step: int | None) -> dict[str, SavedResult]:
 
 
 def opened(results: Mapping[str, SavedResult], step: int | None) -> dict[str, Any]:
-    """What `analyses.head_score_sources.scores` reads: the results, of training-dynamics what it holds of `step`."""
+    """What `analyses.heads.score_sources.scores` reads: the results, of training-dynamics what it holds of `step`."""
     return {study: _at(saved, step) if study == DYNAMICS else saved.result for study, saved in results.items()}
 
 
@@ -48,7 +48,7 @@ def study_of(name: str, results: Mapping[str, SavedResult]) -> str:
     return "attention-patterns" if name == HARM and study not in results else study
 
 
-AT = "from analyses.training_dynamics_result import attention_at"
+AT = "from analyses.dynamics.result import attention_at"
 """What Python needs to import for `read`."""
 
 

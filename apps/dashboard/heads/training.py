@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analyses.attention_kinds import Kind
-from analyses.head_scores import MEANINGS, RANDOM, score_title
-from analyses.head_tables import rows_over_steps
+from analyses.attention.kinds import Kind
+from analyses.heads.scores import MEANINGS, RANDOM, score_title
+from analyses.heads.tables import rows_over_steps
 from analyses.results import SavedResult, from_here
 from analyses.views.over_steps import over_steps_figure
 from apps.dashboard import components, data, panels
@@ -48,7 +48,7 @@ def _saved(run: Run, step: int | None) -> SavedResult | None:
 
 def _from_dynamics(saved: SavedResult, asked: Asked, run: Run, chosen: Selection, head: Head) -> bool:
     """Whether the study follows this score, and if so its line."""
-    from analyses.training_dynamics_tables import head_rows
+    from analyses.dynamics.tables import head_rows
 
     name, kind = head_name(*head), asked.name
     reading = next((key for key, each in saved.result.readings.items() if kind in each.scores), None)
@@ -66,7 +66,7 @@ def _from_dynamics(saved: SavedResult, asked: Asked, run: Run, chosen: Selection
         about=panels.about_saved(saved, n=told.n_sequences, unit="sequences", head=name, score=kind, on=told.title),
         python=sources.one(
             saved, f"rows = head_rows(result, {kind!r}, {reading!r}, {tuple(head)})",
-            imports=["from analyses.training_dynamics_tables import head_rows"],
+            imports=["from analyses.dynamics.tables import head_rows"],
         ),
     )  # fmt: skip
     _chart(panel, rows, kind, chosen.step)
@@ -89,7 +89,7 @@ def _from_patterns(asked: Asked, run: Run, chosen: Selection, head: Head) -> Non
     paths = {step: str(from_here(saved.path)) for step, saved in results.items()}
     python = "\n".join(
         [
-            "from analyses.head_tables import rows_over_steps",
+            "from analyses.heads.tables import rows_over_steps",
             "from analyses.results import load_result",
             "",
             "results = {",

@@ -6,10 +6,10 @@ from typing import Literal
 
 import streamlit as st
 
-from analyses.attention_evidence import Bearing
+from analyses.attention.evidence import Bearing
+from analyses.attention.verdicts import Standing, Verdict
 from analyses.attention_patterns import Result
-from analyses.attention_verdicts import Standing, Verdict
-from analyses.head_tables import evidence_rows
+from analyses.heads.tables import evidence_rows
 from analyses.results import SavedResult
 from analyses.views import View
 from analyses.views.payload import Payload
@@ -77,7 +77,7 @@ def _panel(saved: SavedResult, verdict: Verdict) -> Panel:
         about=panels.about_saved(saved, n=n, unit=unit, head=verdict.label),
         python=sources.one(
             saved, f"rows = evidence_rows(verdict_on(result, {place}))",
-            imports=["from analyses.head_tables import evidence_rows, verdict_on"],
+            imports=["from analyses.heads.tables import evidence_rows, verdict_on"],
         ),
     )  # fmt: skip
 

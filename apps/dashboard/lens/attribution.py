@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import streamlit as st
 
-from analyses.lens_figures import FEW, attribution_figure
-from analyses.lens_rows import OTHERS, attribution_rows, kind_of, largest_first, layer_of, memory_rows
+from analyses.lens.figures import FEW, attribution_figure
+from analyses.lens.rows import OTHERS, attribution_rows, kind_of, largest_first, layer_of, memory_rows
 from apps.dashboard import components, data, panels, snippets
 from apps.dashboard.lens import asked as asking
 from apps.dashboard.lens import reads
@@ -82,7 +82,7 @@ def _bars(looked: Looked, asked: Asked, taken: LiveAttribution, other: LiveAttri
         ),
         python=snippets.opened(
             looked.run, looked.chosen.step, f"taken = {call}", f"rows = attribution_rows(taken, {looked.position})",
-            imports=["from interp.live_lens import attribution_on", "from analyses.lens_rows import attribution_rows"],
+            imports=["from interp.live_lens import attribution_on", "from analyses.lens.rows import attribution_rows"],
         ),
     )  # fmt: skip
     figure = attribution_figure(shown, "adds, logits", upright=upright, other=beside, names=looked.names)
@@ -145,7 +145,7 @@ def _followed(looked: Looked, asked: Asked) -> None:
         python=snippets.opened(
             looked.run, looked.chosen.step, f"found = {call}", "rows = memory_rows(found)",
             imports=[
-                "from interp.memory_attribution import memories_towards", "from analyses.lens_rows import memory_rows",
+                "from interp.memory_attribution import memories_towards", "from analyses.lens.rows import memory_rows",
             ],
         ),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from analyses.lens_rows import lens_rows, same_text, target_rows
+from analyses.lens.rows import lens_rows, same_text, target_rows
 from analyses.views import View, visible
 from analyses.views.lens_table import Cells
 from apps.dashboard import address, components, data, keys, panels, passes, snippets
@@ -167,7 +167,7 @@ def table(looked: Looked) -> None:
     panel = Panel(
         key="lens_table", title="The stream read as a prediction", rows=lambda: lens_rows(seen),
         about=looked.about(note=seen.reading.note),
-        python=looked.python("rows = lens_rows(seen)", imports=("from analyses.lens_rows import lens_rows",)),
+        python=looked.python("rows = lens_rows(seen)", imports=("from analyses.lens.rows import lens_rows",)),
     )  # fmt: skip
     panels.show(View.LENS_TABLE, payload, panel, live=live)
     weights = data.manifest(looked.run, looked.chosen.step or 0).weights_sha256[:8]

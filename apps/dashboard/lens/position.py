@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import streamlit as st
 
-from analyses.lens_figures import top_figure, trajectory_figure
-from analyses.lens_rows import target_rows, top_rows
+from analyses.lens.figures import top_figure, trajectory_figure
+from analyses.lens.rows import target_rows, top_rows
 from apps.dashboard import components, panels
 from apps.dashboard.lens import reads
 from apps.dashboard.lens.parts import Looked, sentence, title
@@ -43,7 +43,7 @@ def _way(looked: Looked, key: str, title: str) -> Panel:
         key=key, title=title, rows=lambda: target_rows(looked.seen, looked.position),
         about=looked.about(position=looked.position),
         python=looked.python(
-            f"rows = target_rows(seen, {looked.position})", imports=("from analyses.lens_rows import target_rows",)
+            f"rows = target_rows(seen, {looked.position})", imports=("from analyses.lens.rows import target_rows",)
         ),
     )  # fmt: skip
 
@@ -71,5 +71,5 @@ def _of(mine: Looked, looked: Looked, index: int) -> str:
         mine = replace(mine, run=other.run, chosen=reads.at(looked.chosen, other.run, other.step))
     return mine.python(
         f"rows = top_rows(seen, {looked.position}, {looked.place!r})",
-        imports=("from analyses.lens_rows import top_rows",),
+        imports=("from analyses.lens.rows import top_rows",),
     )

@@ -6,7 +6,7 @@ from functools import partial
 
 import streamlit as st
 
-from analyses.ffn_composition_by_layer import CASES, MEASURES, case_rows, part_rows, parts, points
+from analyses.composition.by_layer import CASES, MEASURES, case_rows, part_rows, parts, points
 from analyses.results import SavedResult
 from analyses.views.by_layer import READ_AS, by_layer_figure, parts_figure, point_rows
 from apps.dashboard import components, data, panels, snippets, telling
@@ -18,7 +18,7 @@ STUDY = "ffn-composition"
 
 MIN_WIDTH = 200
 
-LIBRARY = "from analyses.ffn_composition_by_layer import"
+LIBRARY = "from analyses.composition.by_layer import"
 
 
 def draw(run: Run, step: int | None, layer: int) -> None:

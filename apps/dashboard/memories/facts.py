@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from analyses.ffn_memories import Result
-from analyses.memory_examples import has_negative
-from analyses.memory_tables import Memory, kind_name
+from analyses.memories.examples import has_negative
+from analyses.memories.tables import Memory, kind_name
 from analyses.views import visible
 from interp.token_concepts import LEAST, LEVEL, N_TOP
 

@@ -11,9 +11,9 @@ import streamlit as st
 
 from analyses.exports import plain
 from analyses.ffn_memories import Result
-from analyses.memory_matches import address_of
-from analyses.memory_search import MemoryState, Query
-from analyses.memory_tables import Memory, kind_name
+from analyses.memories.matches import address_of
+from analyses.memories.search import MemoryState, Query
+from analyses.memories.tables import Memory, kind_name
 from analyses.results import SavedResult, from_here
 from analyses.views import visible
 from apps.dashboard import components, data, keys, panels
@@ -78,8 +78,8 @@ def _given(query: Query) -> dict[str, Any]:
 def _python(saved: SavedResult, query: Query) -> str:
     words = ", ".join(f"{name}={plain(value)!r}" for name, value in _given(query).items())
     return (
-        "from pathlib import Path\n\nimport pandas as pd\n\nfrom analyses.memory_index import read_index\n"
-        "from analyses.memory_search import Query, found_rows, search\n\n"
+        "from pathlib import Path\n\nimport pandas as pd\n\nfrom analyses.memories.index import read_index\n"
+        "from analyses.memories.search import Query, found_rows, search\n\n"
         f"index = read_index(Path({str(from_here(saved.path))!r}))\n"
         f"found = search(index, Query({words}))\nrows = pd.DataFrame(found_rows(index, found, {LIMIT}))\n"
     )

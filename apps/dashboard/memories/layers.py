@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analyses.ffn_by_layer import CONFIDENCE, CONFIDENCE_SAID, MEASURES, by_confidence, kind_rows, kinds, points
+from analyses.ffn.by_layer import CONFIDENCE, CONFIDENCE_SAID, MEASURES, by_confidence, kind_rows, kinds, points
+from analyses.ffn.tables import layer_rows
 from analyses.ffn_memories import Result
-from analyses.ffn_tables import layer_rows
-from analyses.memory_tables import KINDS, kind_name
+from analyses.memories.tables import KINDS, kind_name
 from analyses.results import SavedResult
 from analyses.views.by_layer import READ_AS, by_layer_figure, parts_figure, point_rows
 from apps.dashboard import components, panels, snippets
@@ -34,7 +34,7 @@ def draw(saved: SavedResult, marked: int | None) -> None:
                 key=f"layers-{measure.name}", title=measure.title, rows=partial(point_rows, found), about=about,
                 python=snippets.saved_result(
                     saved, f"rows = point_rows(points(result, {measure.name!r}))",
-                    imports=["from analyses.ffn_by_layer import points", POINTS],
+                    imports=["from analyses.ffn.by_layer import points", POINTS],
                 ),
             )  # fmt: skip
             panels.small(panel, by_layer_figure(found, measure.title, marked=marked), measure.said)
@@ -54,7 +54,7 @@ def draw(saved: SavedResult, marked: int | None) -> None:
                 about=about,
                 python=snippets.saved_result(
                     saved, "rows = pd.DataFrame(layer_rows(result))",
-                    imports=["import pandas as pd", "from analyses.ffn_tables import layer_rows"],
+                    imports=["import pandas as pd", "from analyses.ffn.tables import layer_rows"],
                 ),
             )  # fmt: skip
             panels.table(panel, alt="Agreement, triggers and activity by layer, beside step 0")
@@ -65,7 +65,7 @@ def _kinds(saved: SavedResult, about: dict[str, Any]) -> None:
     shares = kinds(result)
     there = {kind for _, kind, _ in shares}
     python = snippets.saved_result(
-        saved, "rows = kind_rows(result)", imports=["from analyses.ffn_by_layer import kind_rows"]
+        saved, "rows = kind_rows(result)", imports=["from analyses.ffn.by_layer import kind_rows"]
     )
     panel = Panel(key="layers-kinds", title=title, rows=partial(kind_rows, result), about=about, python=python)
     said = ", ".join(kind_name(kind) for kind in KINDS if kind.value in there)
@@ -76,7 +76,7 @@ def _confidence(saved: SavedResult, about: dict[str, Any]) -> None:
     title, found = "agreement by how sure values are", list(by_confidence(saved.result))
     python = snippets.saved_result(
         saved, "rows = point_rows(by_confidence(result))",
-        imports=["from analyses.ffn_by_layer import by_confidence", POINTS],
+        imports=["from analyses.ffn.by_layer import by_confidence", POINTS],
     )  # fmt: skip
     panel = Panel(
         key="layers-confidence", title=title, rows=partial(point_rows, found), about=about | {"layer": CONFIDENCE},

@@ -7,8 +7,8 @@ from typing import Any
 
 import streamlit as st
 
-from analyses.memory_on_text import coefficient_payload, coefficient_rows, writing_rows
-from analyses.memory_tables import Memory
+from analyses.memories.on_text import coefficient_payload, coefficient_rows, writing_rows
+from analyses.memories.tables import Memory
 from analyses.results import SavedResult
 from analyses.views import View, visible
 from apps.dashboard import components, panels, passes, snippets
@@ -39,7 +39,7 @@ def draw(run: Run, chosen: Selection, memory: Memory, saved: SavedResult | None)
             run, chosen.step, f"tokens, source = live_tokens(lab, {text})",
             f"values = coefficients(lab, {text}, {memory[0]})[:, {memory[1]}]",
             "rows = coefficient_rows(lab.str_tokens(tokens), values)",
-            imports=["from analyses.memory_on_text import coefficient_rows",
+            imports=["from analyses.memories.on_text import coefficient_rows",
                      "from interp.live import coefficients, live_tokens"],
         ),
     )  # fmt: skip
@@ -71,7 +71,10 @@ def _writing(
 ) -> Panel:
     found = passes.writing(run, chosen, position)
     lines = f"found = writing_memories(lab, {text}, {position})"
-    imports = ["from analyses.memory_on_text import writing_rows", "from interp.live_memories import writing_memories"]
+    imports = [
+        "from analyses.memories.on_text import writing_rows",
+        "from interp.live_memories import writing_memories",
+    ]
     if saved is None:
         python = snippets.opened(run, chosen.step, lines, "rows = writing_rows(found, None)", imports=imports)
     else:

@@ -6,8 +6,8 @@ from functools import partial
 
 import streamlit as st
 
-from analyses.memory_over_steps import over_steps, side_by_side
-from analyses.memory_tables import Memory
+from analyses.memories.over_steps import over_steps, side_by_side
+from analyses.memories.tables import Memory
 from analyses.results import SavedResult, from_here
 from apps.dashboard import components, data, panels
 from apps.dashboard.data import Run
@@ -41,7 +41,7 @@ def _over_steps(saved: SavedResult, alike: list[SavedResult], memory: Memory) ->
             saved, n=result.n_prefixes, unit="prefixes", memory=name, steps=[each.provenance.step for each in alike],
             weights={str(each.provenance.step): each.provenance.weights_sha256 for each in alike},
         ),
-        python="from analyses.memory_over_steps import over_steps\nfrom analyses.results import load_result\n\n"
+        python="from analyses.memories.over_steps import over_steps\nfrom analyses.results import load_result\n\n"
                f"results = [load_result(path).result for path in {paths!r}]\nrows = over_steps(results, {memory})\n",
     )  # fmt: skip
     panels.table(panel, alt=f"{name} at every step that was studied", height="content")
@@ -76,7 +76,7 @@ def _beside(saved: SavedResult, run: Run, memory: Memory, other: Compared) -> No
             saved, n=saved.result.n_prefixes, unit="prefixes", memory=name, compared_with=other.spec,
             compared_weights_sha256=theirs.provenance.weights_sha256, compared_n=theirs.result.n_prefixes,
         ),
-        python="from analyses.memory_over_steps import side_by_side\nfrom analyses.results import load_result\n\n"
+        python="from analyses.memories.over_steps import side_by_side\nfrom analyses.results import load_result\n\n"
                f"results = {{name: load_result(path).result for name, path in {paths!r}.items()}}\n"
                f"rows = side_by_side(results, {memory})\n",
     )  # fmt: skip

@@ -8,10 +8,19 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from analyses.ffn_reading import CUT_TRIGGERS
-from analyses.memory_card import ablate_command
-from analyses.memory_examples import ABSENT, EXPLAINED, TITLES, Choice, choices, example_payload, example_rows, examples
-from analyses.memory_tables import (
+from analyses.ffn.reading import CUT_TRIGGERS
+from analyses.memories.card import ablate_command
+from analyses.memories.examples import (
+    ABSENT,
+    EXPLAINED,
+    TITLES,
+    Choice,
+    choices,
+    example_payload,
+    example_rows,
+    examples,
+)
+from analyses.memories.tables import (
     KINDS,
     Memory,
     activity_table,
@@ -42,8 +51,8 @@ MIN_WIDTH = 400
 def panel_of(
     saved: SavedResult, memory: Memory, key: str, title: str, rows: panels.Rows, call: str, *more: str
 ) -> Panel:
-    """A panel about one memory, computed by a function of `analyses.memory_tables`: `call`, with further arguments."""
-    result, module = saved.result, "memory_examples" if call == "example_rows" else "memory_tables"
+    """A panel about one memory, computed by a function of `analyses.memories.tables`: `call`, with more arguments."""
+    result, module = saved.result, "examples" if call == "example_rows" else "tables"
     arguments = ", ".join(["result", repr(memory), *more])
     return Panel(
         key=key, title=title, rows=rows,
@@ -190,7 +199,7 @@ def _falls_panel(
         return panel
     python = snippets.opened_with(
         saved, run, chosen.step, f"rows = fall_rows(result, {memory}, falls_now(lab, result, {memory}))",
-        imports=["from analyses.memory_tables import fall_rows", "from analyses.memory_cutting import falls_now"],
+        imports=["from analyses.memories.tables import fall_rows", "from analyses.memories.cutting import falls_now"],
     )  # fmt: skip
     return replace(panel, python=python)
 

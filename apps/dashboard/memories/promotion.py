@@ -6,7 +6,7 @@ from functools import partial
 
 import streamlit as st
 
-from analyses.memory_promotion_views import turned_on_rows, written_payload, written_rows
+from analyses.promotion.views import turned_on_rows, written_payload, written_rows
 from analyses.results import SavedResult
 from analyses.views import View
 from apps.dashboard import components, data, panels, snippets, telling
@@ -47,6 +47,6 @@ def _panel(saved: SavedResult, key: str, title: str, rows: panels.Rows, function
         key=key, title=title, rows=rows,
         about=about_saved(saved, n=result.n_prompts, unit=f"prompts of {result.kind}", strength=result.config.strength),
         python=snippets.saved_result(
-            saved, f"rows = {function}(result)", imports=[f"from analyses.memory_promotion_views import {function}"]
+            saved, f"rows = {function}(result)", imports=[f"from analyses.promotion.views import {function}"]
         ),
     )  # fmt: skip

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from analyses.attention_kinds import Kind
-from analyses.attention_stimuli import Stimulus
-from analyses.head_scores import score_title
-from analyses.training_dynamics_axis import Along, Time
-from analyses.training_dynamics_result import Result
+from analyses.attention.kinds import Kind
+from analyses.attention.stimuli import Stimulus
+from analyses.dynamics.axis import Along, Time
+from analyses.dynamics.result import Result
+from analyses.heads.scores import score_title
 from apps.dashboard.heads.asked import Choice, begin, end
 
 KINDS = (

@@ -6,13 +6,13 @@ from typing import Any
 
 import pandas as pd
 
-from analyses.attention_kinds import Kind
-from analyses.attention_result import found
-from analyses.attention_stimuli import Stimulus
-from analyses.head_scores import score_title
+from analyses.attention.kinds import Kind
+from analyses.attention.result import found
+from analyses.attention.stimuli import Stimulus
+from analyses.dynamics.result import CROSSED, attention_at, scores_over_training
+from analyses.dynamics.tables import formation_rows, score_rows
+from analyses.heads.scores import score_title
 from analyses.results import SavedResult
-from analyses.training_dynamics_result import CROSSED, attention_at, scores_over_training
-from analyses.training_dynamics_tables import formation_rows, score_rows
 from analyses.views import Frames, Scale, View, head_grid_payload
 from apps.dashboard import components, panels, snippets
 from apps.dashboard.data import Run

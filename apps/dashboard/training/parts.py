@@ -10,15 +10,15 @@ import pandas as pd
 import streamlit as st
 
 from analyses import training_curve
-from analyses.attention_kinds import Kind
-from analyses.attention_stimuli import Stimulus
-from analyses.head_scores import MEANINGS, score_title
+from analyses.attention.kinds import Kind
+from analyses.attention.stimuli import Stimulus
+from analyses.dynamics.axis import PICKED, Time, looked_at
+from analyses.dynamics.lines import OTHER, position_figure
+from analyses.dynamics.result import Result
+from analyses.dynamics.tables import loss_rows, position_rows, runs_together, score_rows
+from analyses.dynamics.wording import unseen
+from analyses.heads.scores import MEANINGS, score_title
 from analyses.results import SavedResult, from_here
-from analyses.training_dynamics_axis import PICKED, Time, looked_at
-from analyses.training_dynamics_lines import OTHER, position_figure
-from analyses.training_dynamics_result import Result
-from analyses.training_dynamics_tables import loss_rows, position_rows, runs_together, score_rows
-from analyses.training_dynamics_wording import unseen
 from apps.dashboard import components, data, panels, snippets
 from apps.dashboard.data import Run
 from apps.dashboard.findings import pins
@@ -42,7 +42,7 @@ class Spelled:
         return "runs_together, score_rows" if "score_rows" in self.text else "loss_rows, runs_together"
 
 
-TABLES = "from analyses.training_dynamics_tables import {}"
+TABLES = "from analyses.dynamics.tables import {}"
 
 
 def result_to_show(run: Run, step: int | None) -> SavedResult | None:

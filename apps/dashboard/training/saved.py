@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import pandas as pd
 import streamlit as st
 
+from analyses.dynamics.figure import highlighted
+from analyses.dynamics.losses import Change, change
+from analyses.dynamics.result import CROSSED
+from analyses.dynamics.tables import formation_rows
 from analyses.results import SavedResult
-from analyses.training_dynamics_figure import highlighted
-from analyses.training_dynamics_losses import Change, change
-from analyses.training_dynamics_result import CROSSED
-from analyses.training_dynamics_tables import formation_rows
 from apps.dashboard import data
 from apps.dashboard.data import Run
 from interp.places import Head

@@ -8,11 +8,11 @@ from typing import Any
 
 import streamlit as st
 
-from analyses.attention_kinds import Kind
-from analyses.attention_stimuli import Stimulus
+from analyses.attention.kinds import Kind
+from analyses.attention.stimuli import Stimulus
+from analyses.dynamics.axis import Time
+from analyses.dynamics.lines import heads_figure, losses_figure, score_figure
 from analyses.results import SavedResult
-from analyses.training_dynamics_axis import Time
-from analyses.training_dynamics_lines import heads_figure, losses_figure, score_figure
 from apps.dashboard import data
 from apps.dashboard.training.saved import derived
 from interp.places import Head

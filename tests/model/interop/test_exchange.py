@@ -14,7 +14,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from analyses.report import gathered, write_report
+from analyses.report import gathered
+from analyses.report_page import write_report
 from analyses.study import run_study
 from interp.periods import deciding_period, trained_periods
 from model import GPT, FFNKind

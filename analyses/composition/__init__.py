@@ -1,0 +1,1 @@
+"""The parts of `analyses.ffn_composition`: measuring, sums, findings, figure."""

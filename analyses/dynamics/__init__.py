@@ -1,0 +1,1 @@
+"""The parts of `analyses.training_dynamics`: measuring, formation, findings, figures over training."""

@@ -1,0 +1,1 @@
+"""The parts of `analyses.head_importance`: measuring, findings, figure."""

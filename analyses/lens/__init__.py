@@ -1,0 +1,1 @@
+"""A text through the lens: its numbers as rows, and its figures."""

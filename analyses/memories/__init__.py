@@ -1,0 +1,1 @@
+"""Single FFN memories out of a saved result of `analyses.ffn_memories`, without the model: search, card, tables."""

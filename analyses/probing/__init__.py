@@ -1,0 +1,1 @@
+"""The parts of `analyses.probes`: its result, findings, figure."""

@@ -1,0 +1,1 @@
+"""The parts of `analyses.memory_promotion`: memories and controls, measuring, findings, figure."""

@@ -1,0 +1,1 @@
+"""The parts of `analyses.self_repair`: its result, findings, figure."""
