@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -44,21 +46,22 @@ from apps.dashboard.state import Selection, memory_name
 from interp.coefficient_bins import histogram_edges
 from model.errors import CutawayError
 
+MemoryRows = Callable[..., Any]
+"""From a result of ffn-memories, a memory and what is chosen to a table, which exists where the page asks for it."""
+
 MIN_WIDTH = 400
 """Pixels below which key and value stand below one another."""
 
 
-def panel_of(
-    saved: SavedResult, memory: Memory, key: str, title: str, rows: panels.Rows, call: str, *more: str
-) -> Panel:
-    """A panel about one memory, computed by a function of `analyses.memories.tables`: `call`, with more arguments."""
-    result, module = saved.result, "examples" if call == "example_rows" else "tables"
-    arguments = ", ".join(["result", repr(memory), *more])
+def panel_of(saved: SavedResult, memory: Memory, key: str, title: str, rows: MemoryRows, *more: str) -> Panel:
+    """A panel about one memory: its table is `rows(result, memory, *more)`, and its Python is that call."""
+    result = saved.result
+    arguments = ", ".join(["result", *(repr(each) for each in (memory, *more))])
     return Panel(
-        key=key, title=title, rows=rows,
+        key=key, title=title, rows=partial(rows, result, memory, *more),
         about=about_saved(saved, n=result.n_prefixes, unit="prefixes", memory=memory_name(*memory)),
         python=snippets.saved_result(
-            saved, f"rows = {call}({arguments})", imports=[f"from analyses.{module} import {call}"]
+            saved, f"rows = {rows.__name__}({arguments})", imports=[f"from {rows.__module__} import {rows.__name__}"]
         ),
     )  # fmt: skip
 
@@ -90,8 +93,8 @@ def _key(saved: SavedResult, memory: Memory) -> None:
     )  # fmt: skip
     found = examples(result, memory, choice)
     if found:
-        title, rows = f"Prefixes of {name}: {TITLES[choice]}", partial(example_rows, result, memory, choice)
-        panel = panel_of(saved, memory, "triggers", title, rows, "example_rows", repr(choice.value))
+        title = f"Prefixes of {name}: {TITLES[choice]}"
+        panel = panel_of(saved, memory, "triggers", title, example_rows, choice.value)
         payload = example_payload(found)
         panels.show(View.TOKEN_ROWS, payload, panel)
         kind = KINDS[result.reading.evidence.kind_of(*memory)]
@@ -112,7 +115,7 @@ def _key(saved: SavedResult, memory: Memory) -> None:
         [float(activity.largest[*memory]) / 10] if activity.alive[*memory] else [],
     )
     title = f"How many prefixes give {name} which coefficient"
-    panel = panel_of(saved, memory, "histogram", title, partial(activity_table, result, memory), "activity_table")
+    panel = panel_of(saved, memory, "histogram", title, activity_table)
     panels.chart(panel, figure, alt=title, width="stretch")
     components.caption(f"n = {result.n_prefixes:,} prefixes", "dashed: a tenth of the largest")
     _factors(saved, memory)
@@ -124,10 +127,9 @@ def _factors(saved: SavedResult, memory: Memory) -> None:
     if said is None:
         return
     st.subheader("Gate and linear factor")
-    found = factor_rows(saved.result, memory)
-    if found is not None:
+    if factor_rows(saved.result, memory) is not None:
         title = "Gate and linear factor where it fires most and least"
-        panel = panel_of(saved, memory, "factors", title, lambda: found, "factor_rows")
+        panel = panel_of(saved, memory, "factors", title, factor_rows)
         panels.table(panel, alt=title, height="content")
     components.caption("coefficient = silu(gate) x linear", said)
 
@@ -138,7 +140,7 @@ def _value(saved: SavedResult, memory: Memory) -> None:
     rows = promoted_rows(result, memory)
     signs = ["▸" if followed else "" for followed in rows["followed"]]
     title = f"Tokens that {name} promotes and suppresses"
-    panel = panel_of(saved, memory, "value", title, lambda: rows, "promoted_rows")
+    panel = panel_of(saved, memory, "value", title, promoted_rows)
     panels.chart(
         panel, value_figure(list(rows["token"]), list(rows["score"]), marked=signs), alt=title, width="stretch"
     )
@@ -152,7 +154,7 @@ def evidence(saved: SavedResult, run: Run, chosen: Selection, memory: Memory) ->
         with columns.cell():
             st.subheader("What its triggers share")
             title = f"What triggers of {memory_name(*memory)} share, beside random prefixes"
-            panel = panel_of(saved, memory, "shared", title, partial(evidence_rows, result, memory), "evidence_rows")
+            panel = panel_of(saved, memory, "shared", title, evidence_rows)
             panels.table(panel, alt="Shares of its triggers, beside random prefixes", height="content")
             components.caption(*facts.evidence_facts(result, memory))
         with columns.cell():
@@ -194,14 +196,14 @@ def _falls_panel(
 ) -> Panel:
     """The table of falls; where triggers were cut for the page, the snippet cuts them too."""
     title = f"What a token of a trigger of {memory_name(*memory)} is worth"
-    panel = panel_of(saved, memory, "falls", title, lambda: found, "fall_rows")
+    panel = panel_of(saved, memory, "falls", title, fall_rows)
     if not cut_now:
         return panel
     python = snippets.opened_with(
         saved, run, chosen.step, f"rows = fall_rows(result, {memory}, falls_now(lab, result, {memory}))",
         imports=["from analyses.memories.tables import fall_rows", "from analyses.memories.cutting import falls_now"],
     )  # fmt: skip
-    return replace(panel, python=python)
+    return replace(panel, python=python, rows=lambda: found)
 
 
 def _actions(run: Run, chosen: Selection, memory: Memory) -> None:
