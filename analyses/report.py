@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analyses import training_curve
 from analyses.registry import STUDIES, Finding
 from analyses.results import SavedResult
 from analyses.shelf import fault_sentences, of_its_weights, shelf_of_run
@@ -35,6 +36,9 @@ class Report:
 
     faults: Sequence[str] = ()
     """One sentence for each result that can no longer be read."""
+
+    n_judged: int | None = None
+    """Rows of held-out text behind each logged loss; None if not on record."""
 
     @property
     def config(self) -> dict[str, Any]:
@@ -76,7 +80,10 @@ def gathered_from(run_dir: Path) -> Report:
 
 def _report(run_dir: Path, results: Sequence[SavedResult], faults: Sequence[str]) -> Report:
     record, metrics = read_run(run_dir), read_metrics(run_dir)
-    return Report(name=run_dir.name, record=record, metrics=metrics, results=results, faults=faults)
+    return Report(
+        name=run_dir.name, record=record, metrics=metrics, results=results, faults=faults,
+        n_judged=training_curve.n_judged(run_dir, record),
+    )  # fmt: skip
 
 
 def _nothing_saved(run_dir: Path, faults: Sequence[str]) -> str:

@@ -127,7 +127,9 @@ def _learned(report: Report) -> Sequence[Finding]:
     """Whether the run learned anything."""
     if report.imported_from is not None:
         return (Finding(sentence=training_curve.untold(report.name, report.imported_from), found=None),)
-    return training_curve.findings(report.metrics, d_vocab=_d_vocab(report), name=report.name, seed=_seed(report))
+    return training_curve.findings(
+        report.metrics, d_vocab=_d_vocab(report), name=report.name, seed=_seed(report), n=report.n_judged
+    )
 
 
 def _d_vocab(report: Report) -> int:
@@ -216,9 +218,15 @@ def _training(report: Report, learned: Sequence[Finding]) -> str:
     if not report.metrics:
         return f'<section id="training"><h2>Did it learn?</h2>{html.findings_list(learned)}</section>'
     svg = to_svg(training_curve.figure(report.metrics, d_vocab=d_vocab, name=report.name))
-    drawn = html.figure(svg, name="curve", reading=CURVE_READING, caption=f"One run, seed {_seed(report)}.")
+    drawn = html.figure(svg, name="curve", reading=CURVE_READING, caption=_of_curve(report))
     began = html.paragraphs(training_curve.start(report.metrics, d_vocab=d_vocab))
     return f'<section id="training"><h2>Did it learn?</h2>{html.findings_list(learned)}{began}{drawn}</section>'
+
+
+def _of_curve(report: Report) -> str:
+    """What the curve rests on."""
+    rows = "" if report.n_judged is None else f"; on held-out text n = {report.n_judged} rows, the run's eval batch"
+    return f"One run, seed {_seed(report)}{rows}."
 
 
 def _study_section(name: str, said: Answers) -> str:

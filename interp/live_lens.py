@@ -57,10 +57,18 @@ class LiveLens:
     source: str
     """What the text is, in words: its split, seed and length."""
 
+    target: Target = Target.NEXT
+    """Which token was asked for as the target."""
+
     @property
     def ends(self) -> bool:
         """Whether the stretch holds the text's last token, behind which nothing follows."""
         return self.start + len(self.tokens) == self.n_text
+
+    def target_at(self, place: int) -> Target:
+        """Which token the target is at one place of the stretch: where none follows, it is the model's own choice."""
+        last = self.ends and place == len(self.tokens) - 1
+        return Target.OWN if last and self.target is Target.NEXT else self.target
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -131,6 +139,7 @@ def lens_on(
         reading=_on_cpu(reading),
         spelled=dict(zip(known, lab.tokenizer.str_tokens(known), strict=True)),
         source=source,
+        target=as_enum(Target, target, "target"),
     )
 
 

@@ -6,6 +6,7 @@ import pandas as pd
 import torch
 
 from interp.live_lens import LiveAttribution, LiveLens
+from interp.live_targets import Target
 from interp.memory_attribution import MemoryAttribution
 from interp.places import PlaceKind, parse_place
 from model.errors import CutawayError, InputError
@@ -15,6 +16,9 @@ N_SHOWN = 24
 
 OTHERS = "all others"
 """The label of their sum."""
+
+KINDS = {Target.NEXT: "next token", Target.OWN: "model's own choice", Target.TOKEN: "named token"}
+"""What a target is, in the rows: at the last position of a text no token follows, and it is the model's own choice."""
 
 
 def lens_rows(seen: LiveLens, *, n_top: int = 5) -> pd.DataFrame:
@@ -27,7 +31,7 @@ def lens_rows(seen: LiveLens, *, n_top: int = 5) -> pd.DataFrame:
             rows.append(
                 {"position": seen.start + at, "token": token, "place": label, "likeliest": seen.spelled[top[0]]}
                 | {"probability": float(reading.top_probability[place, 0, at, 0])}
-                | {"target": seen.spelled[int(seen.targets[at])]}
+                | {"target": seen.spelled[int(seen.targets[at])], "target is": KINDS[seen.target_at(at)]}
                 | _target(seen, place, at)
                 | {"top": [seen.spelled[word] for word in top]}
                 | {"top probabilities": reading.top_probability[place, 0, at, :n_top].tolist()}

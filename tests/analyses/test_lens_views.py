@@ -19,6 +19,7 @@ from analyses.views.payload import packed_floats
 from interp.attribution import Attribution
 from interp.lens import LensReading, logit_lens
 from interp.live_lens import LiveAttribution, LiveLens
+from interp.live_targets import Target
 from interp.memory_attribution import MemoryAttribution
 from model.errors import InputError
 from tests.conftest import make_gpt_with
@@ -123,11 +124,15 @@ def test_rows_say_what_the_reading_holds() -> None:
     reading = text.reading
     rows = lens_rows(text, n_top=3)
     row = rows[(rows["position"] == 4) & (rows["place"] == "L1.mid")].iloc[0]
+    assert row["target is"] == "next token"
     assert row["target rank"] == int(reading.rank[3, 0, 4])
     assert row["likeliest"] == text.spelled[int(reading.likeliest[3, 0, 4])]
     assert len(row["top"]) == 3
     later = replace(text, start=128, n_text=200)
     assert list(lens_rows(later)["position"].unique()) == list(range(128, 140)), "positions are those of the text"
+    assert set(lens_rows(later)["target is"]) == {"next token"}, "the text goes on behind the stretch"
+    assert set(rows[rows["position"] == 11]["target is"]) == {"model's own choice"}, "nothing follows the last token"
+    assert set(lens_rows(replace(text, target=Target.TOKEN))["target is"]) == {"named token"}, "at the last one too"
     way = target_rows(text, 4)
     assert list(way["place"]) == list(reading.labels)
     assert list(way["KL to final"]) == reading.divergence[:, 0, 4].tolist()

@@ -82,6 +82,14 @@ def test_the_page_about_a_random_model_affirms_nothing(report: Report) -> None:
     assert "has not learned yet" in text
 
 
+def test_the_logged_loss_says_over_how_many_rows_it_is(report: Report, text: str, run: Path) -> None:
+    n = training_curve.n_judged(run, report.record)
+    assert n is not None
+    section = unescape(text).partition('<section id="training">')[2].partition("</section>")[0]
+    assert f"n = {n} rows of its eval batch" in section
+    assert f"n = {n} rows, the run's eval batch" in section
+
+
 def test_every_sentence_of_every_study_is_on_the_page(text: str, report: Report) -> None:
     shown = unescape(text)
     for said in answers(report.results).values():

@@ -78,6 +78,7 @@ def test_what_is_picked_moves_the_page_and_its_address(whole_runs: Path, monkeyp
     last = len(table(at)["tokens"]) - 1
     assert table(at)["token"] is None, "nothing is chosen, so nothing is locked"
     assert f"Position {last - 1} " in said(at), "and the page looks at the last position that a token follows"
+    assert f"below: position {last - 1}, the last that a token follows; none is chosen" in said(at)
     at = pick(at, "lens_table", {"token": str(last), "place": "L0"})
     assert "the last: no token follows; the model's choice is" in said(at)
     at.session_state["cell"] = "3.1"

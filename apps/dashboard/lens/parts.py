@@ -176,7 +176,8 @@ def table(looked: Looked) -> None:
         seen.source, looked.chosen.spec, f"weights {weights}", stretch if len(seen.tokens) < seen.n_text else None,
         None if looked.compared is None else f"compared with {looked.compared.spec}",
         "bold, underlined: the target",
-        None if looked.chosen_here else f"below: position {looked.position}, as none is chosen",
+        None if looked.chosen_here
+        else f"below: position {looked.position}, the last that a token follows; none is chosen",
     )  # fmt: skip
     st.caption(components.literal(" ".join((seen.reading.note, *PITFALLS))))
     pins.offer(
