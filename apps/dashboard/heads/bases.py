@@ -11,7 +11,7 @@ from torch import Tensor
 from analyses.views import Scale
 from analyses.views.payload import fitted
 from apps.dashboard import components, keys
-from apps.dashboard.heads.asked import Choice, begin, end
+from apps.dashboard.asked import Choice, begin, end
 from interp.live import Basis
 from model.config import GPTConfig
 from model.errors import NotAdditiveError

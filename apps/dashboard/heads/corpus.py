@@ -20,9 +20,9 @@ from analyses.views import TokenRow, View, token_rows_payload, visible
 from analyses.views.behaviour import distance_figure, distance_rows
 from analyses.views.payload import Payload
 from apps.dashboard import components, panels, passes, snippets
+from apps.dashboard.asked import Choice, begin, end
 from apps.dashboard.data import Run
 from apps.dashboard.heads import bases, sources
-from apps.dashboard.heads.asked import Choice, begin, end
 from apps.dashboard.panels import Panel
 from apps.dashboard.state import Selection, head_name
 from interp.head_behaviour import HeadBehaviour

@@ -10,9 +10,9 @@ import streamlit as st
 from analyses.attention.verdicts import Verdict
 from analyses.results import SavedResult
 from apps.dashboard import components, data
+from apps.dashboard.asked import Choice, tabs
 from apps.dashboard.data import Run
 from apps.dashboard.heads import circuit, corpus, costs, lists, pattern, training, verdicts
-from apps.dashboard.heads.asked import Choice, begin, end
 from apps.dashboard.heads.scores import Asked
 from apps.dashboard.selecting import Compared
 from apps.dashboard.state import Selection, head_name
@@ -60,14 +60,8 @@ class Detail:
 
     def draw(self) -> None:
         """The tabs."""
-        begin(TAB)
-        tabs = st.tabs(TABS, key=TAB.key, on_change="rerun")
-        end(TAB)
         bodies = (self._pattern, self._examples, self._circuit, self._costs, self._training, self._evidence)
-        for tab, body in zip(tabs, bodies, strict=True):
-            if tab.open:
-                with tab:
-                    body()
+        tabs(TAB, dict(zip(TABS, bodies, strict=True)))
 
     def _pattern(self) -> None:
         saved, verdict = self.results.get(STUDY), self.verdict

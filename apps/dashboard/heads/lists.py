@@ -14,9 +14,9 @@ from analyses.heads.tables import listed
 from analyses.results import SavedResult
 from analyses.views.two_scores import two_scores_figure
 from apps.dashboard import components, keys, panels, selecting
+from apps.dashboard.asked import Choice, begin, end
 from apps.dashboard.data import Run
 from apps.dashboard.heads import sources, verdicts
-from apps.dashboard.heads.asked import Choice, begin, end
 from apps.dashboard.heads.scores import IMPORTS, Asked, snippet
 from apps.dashboard.panels import Panel
 from interp.places import Head, every_head, parse_place

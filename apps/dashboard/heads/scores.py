@@ -27,8 +27,8 @@ from analyses.results import SavedResult
 from analyses.views import Scale, View, head_grid_payload
 from analyses.views.payload import Payload
 from apps.dashboard import components, data, panels, selecting
+from apps.dashboard.asked import Choice, begin, end
 from apps.dashboard.heads import sources
-from apps.dashboard.heads.asked import Choice, begin, end
 from apps.dashboard.heads.layout import width_of, wrapping
 from apps.dashboard.panels import Panel
 
@@ -122,7 +122,7 @@ def grids(
                 _absent(measured, results)
             else:
                 if key == "grid_text" or asked.name not in set(Kind):  # else the input above says it
-                    st.subheader(measured.on)
+                    st.header(measured.on)
                 panel = panel_of(key, asked.name, on, measured, results, step)
                 grid = payload(measured, scale, chosen=label(head), ablated=ablated)
                 first = first or grid

@@ -9,7 +9,7 @@ from analyses.attention.stimuli import Stimulus
 from analyses.dynamics.axis import Along, Time
 from analyses.dynamics.result import Result
 from analyses.heads.scores import score_title
-from apps.dashboard.heads.asked import Choice, begin, end
+from apps.dashboard.asked import Choice, begin, end
 
 KINDS = (
     *(Kind.INDUCTION, Kind.PREVIOUS, Kind.DUPLICATE, Kind.CURRENT, Kind.FIRST, Kind.LATER, Kind.MATCH),

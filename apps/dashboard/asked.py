@@ -1,11 +1,11 @@
-"""What the Heads page keeps in the address beside the selection: which score, where, in which units, and which tab.
+"""What a page keeps in the address beside the selection, of few: a score, units, which tab is open.
 
 Each is an input of the page with a choice that goes without saying: that one leaves the address short.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
@@ -46,3 +46,14 @@ def end(choice: Choice) -> str:
     """Put what is chosen into the address, after the input was drawn."""
     write([choice.part])
     return str(st.session_state.get(choice.key) or choice.usual)
+
+
+def tabs(choice: Choice, bodies: Mapping[str, Callable[[], None]]) -> None:
+    """Tabs, each with what draws it, in the order of the choice's options: only the open one is computed and sent."""
+    begin(choice)
+    places = st.tabs(choice.options, key=choice.key, on_change="rerun")
+    end(choice)
+    for name, place in zip(choice.options, places, strict=True):
+        if place.open:
+            with place:
+                bodies[name]()
