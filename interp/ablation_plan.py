@@ -7,6 +7,7 @@ the replacements are taken from, and `interp.ablation` carries it out.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -138,6 +139,27 @@ def ablation_of(
     return made
 
 
+def parse_positions(text: str) -> tuple[int, ...]:
+    """Positions and ranges of them with both ends, separated by commas.
+
+    >>> parse_positions("10-12,30")
+    (10, 11, 12, 30)
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        ends = re.fullmatch(rf"\s*(\d{{1,{_DIGITS}}})\s*(?:-\s*(\d{{1,{_DIGITS}}})\s*)?", part, re.ASCII)
+        first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, -1)
+        if ends and last < first:
+            raise InputError(f'"{part.strip()}" runs backwards; write {last}-{first}.')
+        if last < first:
+            raise InputError(
+                f'"{part.strip()[:60]}" is no position; write numbers from 0, or ranges such as 10-20, with commas '
+                "between."
+            )
+        found += range(first, last + 1)
+    return tuple(dict.fromkeys(found))
+
+
 def site_of(place: Place) -> str:
     """The hook where a place is replaced: z for attention, the memories' coefficients for the FFN."""
     tap = Tap.Z if place.in_attention else Tap.MLP_POST
@@ -172,6 +194,9 @@ def _at(positions: tuple[int, ...]) -> str:
     named = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
     return f"at position{'s' * (len(positions) > 1)} {named}"
 
+
+_DIGITS = 6
+"""Of a position: no context is longer, and a range of more would fill the memory before it is refused."""
 
 _LISTED = 4
 """Positions, or ranges of them, that are named one by one."""

@@ -21,9 +21,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.ablation import Frozen, ablation_of
 from interp.harm import Counted
 from interp.outcomes import Outcome
 from interp.places import Places, print_places
+from interp.replacements import Which
 from interp.resolved_places import resolve_places
 from interp.stats import (
     Interval,
@@ -85,20 +87,25 @@ def interactions(
     places: Sequence[Places],
     *,
     outcome: Outcome,
+    gate: float | None = None,
+    positions: Which = None,
+    frozen: Frozen | str | None = None,
     seed: int = 0,
     counted: Counted | None = None,
 ) -> Interactions:
     """Ablate each of `places`, every two of them and all together, on the measured sequences of `trial`.
 
     Each element may itself be a set, such as the heads of a layer, and states its intervention, or is replaced by its
-    mean. Raises InputError for fewer than two, and where two overlap.
+    mean; `gate`, `positions` and `frozen` as for `interp.effects.ablate`. Raises InputError for fewer than two, and
+    where two overlap.
     """
     sets = [resolve_places(each, bench.gpt.config) for each in places]
     if len(sets) < 2:
         raise InputError(f"{len(sets)} place has nothing to interact with; give at least two, such as L1H1 and L1H3.")
     every = resolve_places([place for each in sets for place in each], bench.gpt.config)
     pairs = tuple(combinations(range(len(sets)), 2))
-    ablations = [*sets, *((*sets[one], *sets[other]) for one, other in pairs), every]
+    sets_of = [*sets, *((*sets[one], *sets[other]) for one, other in pairs), every]
+    ablations = [ablation_of(each, bench.gpt.config, gate=gate, positions=positions, frozen=frozen) for each in sets_of]
     harm = bench.harms(trial, ablations, counted, outcomes=[outcome]).harm[:, :, 0]
     alone, joint, together = harm[:, : len(sets)], harm[:, len(sets) : -1], harm[:, -1]
     first, second = (torch.tensor(each) for each in zip(*pairs, strict=True))

@@ -21,6 +21,7 @@ from interp.harm import Counted
 from interp.intervention_kinds import parse_intervention
 from interp.outcome_effects import effects_on
 from interp.places import Intervention, Places
+from interp.replacements import Which
 from interp.trials import Bench, trials_for
 from model.errors import InputError
 
@@ -51,6 +52,8 @@ def side_by_side(
     *,
     metric: str = "copy_loss",
     interventions: Sequence[Intervention | str] = BESIDE,
+    gate: float | None = None,
+    positions: Which = None,
     n_sequences: int = 64,
     seed: int = 0,
     period: int | None = None,
@@ -58,13 +61,17 @@ def side_by_side(
 ) -> SideBySide:
     """Ablate `places` under each intervention in turn, whatever they state themselves.
 
+    `gate` and `positions` as for `interp.effects.ablate`.
+
     Raises:
         InputError: none of them can be tried on the sequences that measure `metric`.
     """
-    resolved = ablation_of(places, lab.config).places
+    whole = ablation_of(places, lab.config, gate=gate, positions=positions)
+    resolved = whole.places
     kinds = [parse_intervention(each) for each in interventions]
     made = [
-        ablation_of(tuple(replace(p, intervention=kind, amount=None) for p in resolved), lab.config) for kind in kinds
+        replace(whole, places=tuple(replace(place, intervention=kind, amount=None) for place in resolved))
+        for kind in kinds
     ]
     if made and made[0].first_layer < lab.config.n_layers - 1:
         held = next((each for each in made if Intervention.MEAN in each.interventions), made[0])

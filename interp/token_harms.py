@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.ablation import Ablation, ablation_of
+from interp.harm import Counted
 from interp.outcomes import COPY_OUTCOMES, Outcome
 from interp.places import Places
 from interp.stats import Interval, bootstrap_ratios
@@ -99,6 +100,7 @@ def token_harms(
     n_worst: int = 10,
     n_bins: int = 8,
     seed: int = 0,
+    counted: Counted | None = None,
 ) -> TokenHarms:
     """Ablate `places` on the sequences that measure `metric`, and take the harm apart.
 
@@ -112,7 +114,7 @@ def token_harms(
     if why is not None:
         raise InputError(f"{metric} cannot be measured with {ablation} ablated. {why}")
     outcome, tokens = trial.outcomes[row], trial.measured.cpu()
-    found = bench.harms(trial, [ablation], outcomes=[outcome], by_token=True)
+    found = bench.harms(trial, [ablation], counted, outcomes=[outcome], by_token=True)
     weights = outcome.weights(tokens).double().cpu()
     is_target = weights != 0
     harm = found.token_harm[:, 0].where(is_target, 0.0)

@@ -194,7 +194,7 @@ class Bench:
         here, on the reference sequences and for the loss that the trial fits for; at any gate those of the whole dose.
         """
         made = [ablation_of(each, self.gpt.config) for each in ablations]
-        supplies = self.supplies_for(trial, made)
+        supplies = self.supplies_for(trial, made, counted)
         start, stop = rows or (0, len(trial.measured))
         part = trial.rows(start, stop)
         return measure_harms(
@@ -222,15 +222,15 @@ class Bench:
             raise InputError(f"{metric} is not measured here; this bench has {known}.")
         return found
 
-    def supplies_for(self, trial: Trial, ablations: Sequence[Ablation]) -> Supplies:
-        """The trial's supplies, with constants for those ablations that take some."""
+    def supplies_for(self, trial: Trial, ablations: Sequence[Ablation], counted: Counted | None = None) -> Supplies:
+        """The trial's supplies, with constants for those ablations that take some; `counted` is told of the fit."""
         supplies = self.supplies[self.trials.index(trial)]
         asking = [each for each in ablations if each.takes(Intervention.OPTIMAL)]
         if not asking or supplies.optimal is not None:
             return supplies
         require_whole(asking)
         sets = list(dict.fromkeys(tuple(each.takes(Intervention.OPTIMAL)) for each in asking))
-        fitted = fit_optimal(self.gpt, trial.reference, sets, trial.fitting, source=trial.source)
+        fitted = fit_optimal(self.gpt, trial.reference, sets, trial.fitting, source=trial.source, counted=counted)
         return replace(supplies, optimal=fitted)
 
 

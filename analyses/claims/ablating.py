@@ -186,7 +186,7 @@ class Ablating:
         bench = Bench.of(self.ground.lab, (trial,), [self.ablation], seed=self.stated.seed)
         if not places:
             return bench
-        fitted = fit_optimal(gpt, trial.reference, [places], trial.fitting, source=trial.source)
+        fitted = fit_optimal(gpt, trial.reference, [places], trial.fitting, source=trial.source, counted=self.counted)
         return replace(bench, supplies=tuple(replace(each, optimal=fitted) for each in bench.supplies))
 
     def _deltas(self, bench: Bench, start: int, stop: int) -> Deltas:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -69,7 +68,7 @@ def ablate(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Remove heads, memories or whole sublayers together, and say what it costs, with an interval and a control."""
-    from interp.ablation import Frozen, ablation_of
+    from interp.ablation import Frozen, ablation_of, parse_positions
     from interp.effects import benches_for, effect_of
     from interp.matched_places import Matching
     from interp.outcomes import get_outcome
@@ -110,28 +109,6 @@ def ablate(
         shown_on = bench.first(USUAL) if until_decided else bench  # a number that no harm chose
         tokens = _tokens(lab, shown_on, ablation, metric, seed) if by_token else None
     say(_record(effect, lab, period, curve, tokens) if as_json else _sentences(effect, bound, curve, tokens))
-
-
-def parse_positions(text: str) -> tuple[int, ...]:
-    """Positions and ranges of them with both ends, separated by commas.
-
-    >>> parse_positions("10-12,30")
-    (10, 11, 12, 30)
-    """
-    from model.errors import InputError
-
-    found: list[int] = []
-    for part in text.split(","):
-        ends = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
-        first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, -1)
-        if ends and last < first:
-            raise InputError(f'"{part.strip()}" runs backwards; write {last}-{first}.')
-        if last < first:
-            raise InputError(
-                f'"{part.strip()}" is no position; write numbers from 0, or ranges such as 10-20, with commas between.'
-            )
-        found += range(first, last + 1)
-    return tuple(dict.fromkeys(found))
 
 
 def _curve(bench: Bench, ablation: Ablation, metric: str, seed: int) -> DoseResponse:

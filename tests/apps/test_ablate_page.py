@@ -20,7 +20,7 @@ from analyses.claims.wording import plain_sentence
 from analyses.hypotheses import verdicts_of_run
 from apps.cli import app
 from apps.dashboard import data
-from apps.dashboard.ablation import jobs
+from apps.dashboard.ablation import asking, jobs
 from apps.dashboard.ablation.asking import CONTROLS
 from apps.dashboard.ablation.jobs import Told
 from apps.dashboard.ablation.measuring import FURTHER
@@ -136,6 +136,10 @@ ASKED_WRONGLY = [
     ({"control": "texts"}, 'there is no control "texts"'),
     ({"fill": "men"}, 'there is no intervention "men"'),
     ({"seed": "-1"}, "is no number of a seed"),
+    ({"gate": "1"}, '"1" is no share that stays; write one from 0 to 0.99'),
+    ({"positions": "20-10"}, '"20-10" runs backwards; write 10-20'),
+    ({"positions": "0-999999999"}, '"0-999999999" is no position; write numbers from 0'),
+    ({"positions": "500"}, "names position 500; this model has 0 to"),
     ({"bound": "|harm| <= 0.05", "control": "text"}, "has no side; use none"),
     ({"metric": "text_loss", "control": "text"}, "use another control, or copy_loss"),
     ({"metric": "text_loss", "fill": "counterfactual", "bound": ""}, "There is no counterfactual on held-out text"),
@@ -148,7 +152,7 @@ def test_what_cannot_be_asked_is_one_sentence(root: Path, monkeypatch: pytest.Mo
     assert "no L7H0" in said(at)
     at = opened(root, "ablate", monkeypatch, **HYPOTHESIS)
     for address, says in ASKED_WRONGLY:
-        for name in ("n", "bound", "control", "fill", "metric", "seed"):
+        for name in ("n", "bound", "control", "fill", "metric", "seed", "gate", "positions"):
             at.query_params[name] = (HYPOTHESIS | address).get(name, "")
         at.run()
         if says not in said(at):
@@ -205,6 +209,42 @@ def test_the_text_shows_where_it_hurts_and_who_looks_elsewhere(root: Path, monke
     at = run_it(at)
     assert not at.exception
     assert "Later patterns are held as in the intact run" in said(at)
+
+
+def test_how_much_is_taken_out_and_where_is_measured_saved_and_written_as_python(
+    root: Path, monkeypatch: pytest.MonkeyPatch, drawn: dict[str, Panel]
+) -> None:
+    """Half of the head, at the positions of the second copy only."""
+    monkeypatch.chdir(root)
+    at = opened(root, "ablate", monkeypatch, **(HYPOTHESIS | {"ablate": "L0H1:zero,L0H2:zero", "prompt": "abcabcabc"}))
+    whole = run_it(at)
+    assert not whole.exception
+    figure = next(each.value for each in whole.text if "with L0H1:zero" in each.value or "with L0H1,L0H2" in each.value)
+    assert "gate" not in figure
+    at.number_input(key=asking.GATE).set_value(0.5)
+    at.text_input(key=asking.POSITIONS).set_value("4-7,30")
+    at = run_it(at)
+    assert not at.exception
+    assert (at.query_params["gate"], at.query_params["positions"]) == ("0.5", "4-7,30")
+    assert any("(gate 0.5, at positions 4-7, 30) ablated" in each.value for each in at.text)
+    assert "stated after numbers about these places had been seen" in said(at)
+    for what in FURTHER:
+        at.segmented_control(key="further").set_value(what).run()
+        at.button(key=f"begin-{what}").click().run()
+        assert not at.exception
+        assert not at.info
+    assert {"effect", "side_by_side", "pairs", "dose", "token_groups", "head_moves", "token_harm"} <= set(drawn)
+    for panel in drawn.values():
+        require_same(panel)
+        require_told(panel)
+    at = at.button(key="save_claim").click().run()
+    (file,) = (root / "planted" / "claims").glob("*.toml")
+    (claim,) = load_claims([file])
+    assert (claim.stated.gate, claim.stated.positions) == (0.5, (4, 5, 6, 7, 30))
+    at.text_input(key=asking.POSITIONS).set_value("30-31")
+    at = run_it(at)
+    assert not at.exception
+    assert "Nothing is replaced on this text: its 10 positions end before 30" in said(at)
 
 
 def test_work_that_is_stopped_leaves_nothing_and_cancel_ends_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,11 @@ from apps.dashboard.ablation import asking, jobs, measuring, on_text, stating
 from apps.dashboard.ablation.asking import Asked
 from apps.dashboard.ablation.measuring import Question
 from apps.dashboard.state import Selection
-from interp.ablation import Frozen
+from interp.ablation import Frozen, ablation_of
 from interp.live import LiveText
 from interp.places import parse_places
 from model.errors import CutawayError, InputError
+from tests.conftest import make_gpt_with
 
 ASKED = Asked(
     says="", bound="", control=ControlKind.NONE, metric="copy_loss", fill="mean", frozen=Frozen.NOTHING, n=8, seed=0
@@ -76,6 +77,7 @@ CHANGES: list[dict[str, Any]] = [
     {"bound": "harm <= 0.05"}, {"bound": BOUND, "metric": "text_loss"}, {"bound": BOUND, "fill": "zero"},
     {"bound": BOUND, "control": ControlKind.STEP0}, {"bound": BOUND, "frozen": Frozen.PATTERNS},
     {"bound": "harm <= 0.05", "seed": 1}, {"bound": "harm <= 0.05", "n": 16},
+    {"bound": BOUND, "gate": 0.5}, {"bound": BOUND, "positions": (9, 10)},
 ]  # fmt: skip
 
 
@@ -111,6 +113,7 @@ def test_numbers_are_kept_by_all_that_they_depend_on() -> None:
     keys = [measuring.effect_key(asked)]
     changes: list[dict[str, Any]] = [
         {"metric": "text_loss"}, {"fill": "zero"}, {"frozen": Frozen.PATTERNS}, {"n": 16}, {"seed": 1},
+        {"gate": 0.5}, {"positions": (9, 10)}, {"positions": (9,)},
     ]  # fmt: skip
     for change in changes:
         keys.append(measuring.effect_key(question(bound=BOUND, **change)))
@@ -145,7 +148,7 @@ def test_what_was_found_on_a_text_is_kept_by_the_text(monkeypatch: pytest.Monkey
     monkeypatch.setattr(on_text, "_position", drawn)
     monkeypatch.setattr(on_text, "_is_asked", lambda question: True)
     monkeypatch.setattr(on_text, "_cost", lambda question, n: 0.0)
-    monkeypatch.setattr(Question, "ablation", None)
+    monkeypatch.setattr(Question, "ablation", SimpleNamespace(positions=None))
     for prompt in ("ab", "cd", "ab"):
         with pytest.raises(Drawn):
             on_text.draw(question(), Selection(text=LiveText.PROMPT, prompt=prompt))
@@ -157,6 +160,31 @@ def test_the_position_that_suffers_most_is_the_token_that_is_predicted() -> None
     assert on_text._position(effects, Selection()) == 2, "the harm at 1 is that of predicting token 2"
     assert on_text._position(effects, Selection(token=3)) == 3
     assert on_text._position(effects, Selection(token=0)) == 2, "nothing predicts the first token"
+
+
+STAGES = [
+    ("L0H1", Frozen.NOTHING, "means are taken over other sequences, then the intact model runs"),
+    ("L0H1:zero", Frozen.NOTHING, "the intact model runs"),
+    ("L0H1:resample,L1H0:mean@pos", Frozen.NOTHING,
+     "means are taken over other sequences, donors are drawn and run, then the intact model runs"),
+    ("L0H1:zero", Frozen.PATTERNS, "the patterns that are held are recorded, then the intact model runs"),
+    ("L0H1:optimal", Frozen.NOTHING, "constants are fitted, then the intact model runs"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("places", "frozen", "first"), STAGES)
+def test_what_is_gathered_before_the_first_pass_is_told_in_its_own_words(
+    places: str, frozen: Frozen, first: str
+) -> None:
+    shown: list[str] = []
+    bar = SimpleNamespace(progress=lambda _, text: shown.append(text.replace("\\", "")))
+    told = jobs.Told(bar, "The ablation")
+    told.now("Every outcome", measuring.first_of(ablation_of(places, make_gpt_with().config, frozen=frozen)))
+    told(1, 2)
+    told(2, 2)
+    assert shown[0] == f"Every outcome: {first} ..."
+    assert shown[1].startswith("Every outcome: 1 of 2 passes, about")
+    assert shown[2] == "Every outcome: 2 of 2 passes done; preparing what comes next", "and no time that is left"
 
 
 def test_no_more_is_kept_than_fits() -> None:
@@ -211,6 +239,8 @@ def test_a_test_that_is_refused_names_no_file_and_keeps_the_effect(monkeypatch: 
     monkeypatch.setattr(hypotheses, "verdicts_on", refused)
     monkeypatch.setattr(measuring, "ablate", lambda *_, **__: "an effect")
     monkeypatch.setattr(Question, "lab", None)
+    monkeypatch.setattr(measuring, "first_of", lambda ablation: "")
+    monkeypatch.setattr(Question, "ablation", None)
     told: Any = SimpleNamespace(now=lambda *_: None)
     asked = question(bound=BOUND)
     found = measuring.test(asked, asked.asked.statement(asked.places, 8), file, told)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from interp.ablation import ablation_of
 from interp.interactions import Interactions, interactions
 from interp.stats import benjamini_hochberg, holm
 from interp.trials import Bench, copy_task
@@ -47,6 +49,18 @@ def test_heads_that_do_the_same_cost_more_together_than_one_by_one(tmp_path: Pat
     assert float(found.p[0]) == 2 / 2**8
     torch.testing.assert_close(found.holm, holm(found.p))
     torch.testing.assert_close(found.bh, benjamini_hochberg(found.p))
+
+
+def test_the_gate_and_the_positions_hold_for_each_and_for_all(tmp_path: Path):
+    _, bench = measured(tmp_path / "run", doubled(), ["L1H2", "L1H3"])
+    (trial,), pair = bench.trials, ["L1H2:zero", "L1H3:zero"]
+    outcome = trial.outcomes[0]
+    asked: list[dict[str, Any]] = [{"gate": 0.75}, {"positions": [12]}, {"gate": 0.5, "positions": [9, 10]}]
+    for how in asked:
+        found = interactions(bench, trial, pair, outcome=outcome, seed=1, **how)
+        both = bench.harms(trial, [ablation_of(pair, bench.gpt.config, **how)], outcomes=[outcome]).harm.mean()
+        assert found.together.mean == pytest.approx(float(both), abs=1e-9)
+        assert float(found.joint.mean[0]) == pytest.approx(float(both), abs=1e-9)
 
 
 def test_a_set_that_shares_its_work_is_super_additive(tmp_path: Path):

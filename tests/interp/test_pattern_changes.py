@@ -68,6 +68,11 @@ def test_interventions_side_by_side_are_those_of_one_ablation_each(lab: Lab) -> 
     assert abs(held) < 1e-6 < min(free)  # all that L0H1 does is where it makes L1H2 look
 
 
+def test_side_by_side_keeps_the_gate_and_the_positions(lab: Lab) -> None:
+    found = side_by_side(lab, "L0H1", gate=0.5, positions=range(10, 14), n_sequences=4)
+    assert {(each.gate, each.positions) for each in found.ablations} == {(0.5, (10, 11, 12, 13))}
+
+
 def test_what_cannot_be_tried_is_said_and_the_rest_is_tried(lab: Lab) -> None:
     found = side_by_side(lab, "L1H2", metric="text_loss", interventions=["counterfactual", "zero"], n_sequences=4)
     assert [str(each) for each in found.ablations] == ["L1H2:zero"]

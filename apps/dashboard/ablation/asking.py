@@ -5,7 +5,8 @@ Nothing of it starts anything: the form is read when it is sent, and only then i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from analyses.claims.statement import ControlKind, Statement
 from analyses.claims.usual import usual_control
 from apps.dashboard.address import Part, choice_of, restore, write
 from apps.dashboard.state import shortened
-from interp.ablation import Frozen
+from interp.ablation import Frozen, parse_positions
 from interp.outcomes import COPY_OUTCOMES, OUTCOMES, get_outcome
 from interp.places import Intervention, Place, print_places
 from interp.resolved_places import resolve_places
@@ -42,6 +43,12 @@ N_CONTROLS = 99
 REMOVALS = [kind.value for kind in Intervention if kind.removes]
 """What may stand in a place that states nothing: the others want a number, or a second place."""
 
+GATE, POSITIONS = "ablate_gate", "ablate_positions"
+"""Keys of the inputs."""
+
+MOST_STAYS = 0.99
+"""Of what the places hold; at 1 nothing would be tried."""
+
 NAME = "claim"
 """Of a hypothesis that was not given one."""
 
@@ -61,18 +68,37 @@ class Asked:
     frozen: Frozen
     n: int
     seed: int
+    gate: float = 0.0
+    """The share of what the places hold that stays."""
+    positions: tuple[int, ...] | None = None
+    """Where they are replaced; None: everywhere."""
 
     @property
-    def how(self) -> tuple[str, str, str, int, int]:
+    def how(self) -> tuple[Hashable, ...]:
         """All that an effect depends on, beside checkpoint and places."""
-        return self.metric, self.fill, self.frozen.value, self.n, self.seed
+        return self.metric, *self.put, self.n, self.seed
+
+    @property
+    def put(self) -> tuple[Hashable, ...]:
+        """What is done to the places, whatever it is measured by."""
+        return self.fill, self.frozen.value, self.gate, self.positions
+
+    @property
+    def partly(self) -> dict[str, Any]:
+        """How much stays and where, as keywords of the library; what is as usual is left out."""
+        gate = {"gate": self.gate} if self.gate else {}
+        return gate | ({} if self.positions is None else {"positions": list(self.positions)})
+
+    @property
+    def held(self) -> dict[str, Any]:
+        """What is held, as a keyword of the library; left out where nothing is."""
+        return {} if self.frozen is Frozen.NOTHING else {"frozen": self.frozen.value}
 
     @property
     def measured_as(self) -> dict[str, Any]:
-        """The same as keywords of `interp.effects.ablate`."""
-        held = {"frozen": self.frozen.value} if self.frozen is not Frozen.NOTHING else {}
+        """All of it as keywords of `interp.effects.ablate`."""
         how = {"metric": self.metric, "intervention": self.fill, "n_sequences": self.n, "seed": self.seed}
-        return how | {"n_controls": N_CONTROLS} | held
+        return how | {"n_controls": N_CONTROLS} | self.partly | self.held
 
     def held_against(
         self, places: tuple[Place, ...], config: GPTConfig | None, *, has_start: bool
@@ -107,6 +133,7 @@ class Asked:
             "ablate": print_places(places),
             "intervention": self.fill,
             "freeze": self.frozen.value,
+            **self.partly,
             "metric": self.metric,
             "sequences": self.n,
             "seed": self.seed,
@@ -130,6 +157,17 @@ def _bound(text: str) -> str:
     return text
 
 
+def _gate(text: str) -> float:
+    if not (re.fullmatch(r"0(\.\d{1,6})?", text, re.ASCII) and float(text) <= MOST_STAYS):
+        raise InputError(f'"{shortened(text)}" is no share that stays; write one from 0 to {MOST_STAYS}, such as 0.5')
+    return float(text)
+
+
+def _positions(text: str) -> str:
+    parse_positions(text)
+    return text
+
+
 PARTS = [
     Part(name="says", key="says", read=str),
     Part(name="bound", key="bound", read=_bound),
@@ -144,6 +182,8 @@ PARTS = [
     Part(
         name="hold", key="hold", read=choice_of([each.value for each in Frozen], "thing to hold"), otherwise="nothing"
     ),
+    Part(name="gate", key=GATE, read=_gate, otherwise=0.0),
+    Part(name="positions", key=POSITIONS, read=_positions),
     Part(name="n", key="n_sequences", read=_whole(FEWEST, MOST, "sequences"), otherwise=USUAL),
     Part(name="seed", key="seed", read=_whole(0, 2**31 - 1, "a seed"), otherwise=0),
 ]
@@ -188,6 +228,7 @@ def draw() -> tuple[Asked, bool, list[str]]:
         )  # fmt: skip
         middle.number_input("Sequences", FEWEST, MOST, key="n_sequences", step=8, help="Of each kind, at most.")
         right.number_input("Seed", 0, 2**31 - 1, key="seed", step=1, help="Draws sequences, donors and matched sets.")
+        _draw_more()
         sent = st.form_submit_button("Run", type="primary", icon=":material/play_arrow:", key="run_hypothesis")
     write(PARTS)
     state = st.session_state
@@ -196,7 +237,29 @@ def draw() -> tuple[Asked, bool, list[str]]:
         control=None if state["control"] == USUAL_CONTROL else ControlKind(state["control"]),
         frozen=Frozen(state["hold"]), n=int(state["n_sequences"]), seed=int(state["seed"]),
     )  # fmt: skip
-    return asked, sent, notices
+    try:
+        where = parse_positions(state[POSITIONS]) if state[POSITIONS].strip() else None
+    except CutawayError as error:
+        return asked, False, [*notices, f"positions: {error} Below: all positions."]
+    return replace(asked, gate=float(state[GATE]), positions=where), sent, notices
+
+
+def _draw_more() -> None:
+    """What most hypotheses leave as it is: a part of the places is taken out, or at some positions only."""
+    state = st.session_state
+    is_set = bool(state[GATE] or state[POSITIONS])
+    with st.expander("More: how much is taken out, and where", expanded=is_set, type="compact"):
+        left, right = st.columns(2)
+        left.number_input(
+            "Share that stays", 0.0, MOST_STAYS, key=GATE, step=0.25,
+            help="The gate: 0 replaces all of what the places hold; at 0.5 half of it stays beside half of what is put "
+                 "there.",
+        )  # fmt: skip
+        right.text_input(
+            "Positions", key=POSITIONS, placeholder="all, or such as 10-20,30",
+            help="Where the places are replaced, counted from 0, which is the beginning-of-sequence token where there "
+                 "is one. Empty: at every position.",
+        )  # fmt: skip
 
 
 def _control(name: str) -> str:

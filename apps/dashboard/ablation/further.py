@@ -81,9 +81,8 @@ _TABLES = "from analyses.ablation.tables import "
 
 def _bench_lines(question: Question) -> list[str]:
     asked = question.asked
-    frozen = f", frozen={asked.frozen.value!r}"
     return [
-        f"ablation = ablation_of({question.spelled!r}, lab.config, {asked.fill!r}{frozen})",
+        measuring.ablation_line(question),
         f"bench, _ = benches_for(lab, ablation, metric={asked.metric!r}, n_sequences={asked.n}, seed={asked.seed})",
     ]
 
@@ -93,7 +92,8 @@ _BENCH = ["from interp.ablation import ablation_of", "from interp.effects import
 
 def _interventions(question: Question, found: Any) -> None:
     asked = question.asked
-    call = f"side_by_side(lab, {question.spelled!r}, metric={asked.metric!r}, n_sequences={asked.n}, seed={asked.seed})"
+    how = f"metric={asked.metric!r}, n_sequences={asked.n}, seed={asked.seed}{measuring.keywords(asked.partly)}"
+    call = f"side_by_side(lab, {question.spelled!r}, {how})"
     drawn = _Drawn(
         key="side_by_side", title="By what is put there", rows=lambda: tables.side_by_side_rows(found),
         n=found.effects[0].harm.n, lines=[f"found = {call}", "rows = side_by_side_rows(found)"],
@@ -124,7 +124,7 @@ def _pairs(question: Question, found: Interactions) -> None:
         lines=[
             *_bench_lines(question), f"trial, row = bench.trial_of({asked.metric!r})",
             f"found = interactions(bench, trial, {list(found.places)!r}, outcome=trial.outcomes[row], "
-            f"seed={asked.seed})",
+            f"seed={asked.seed}{measuring.keywords(asked.partly | asked.held)})",
             "rows = pair_rows(found)",
         ],
         imports=[*_BENCH, "from interp.interactions import interactions", f"{_TABLES}pair_rows"],

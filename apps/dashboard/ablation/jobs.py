@@ -95,9 +95,12 @@ class Told:
             return
         self.last = now
         left = f", about {duration((now - self.begun) / done * (total - done))} left in this part" if done else ""
-        said = f"{self.part}: {done:,} of {total:,} passes{left}"
+        said = f"{self.part}: {done:,} of {total:,} passes{left if done < total else AFTER}"
         self.bar.progress(min(1.0, done / total), text=components.literal(said))
 
+
+AFTER = " done; preparing what comes next"
+"""What is said between two parts: intact passes, what is put there next, and statistics are not counted."""
 
 Work = Callable[[Told], Any]
 

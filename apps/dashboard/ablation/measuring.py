@@ -15,10 +15,10 @@ from apps.dashboard.ablation import jobs
 from apps.dashboard.ablation.asking import Asked
 from apps.dashboard.ablation.jobs import Key, Told
 from apps.dashboard.data import Run
-from interp.ablation import Ablation, ablation_of
+from interp.ablation import Ablation, Frozen, ablation_of
 from interp.effect_parts import Control
 from interp.effects import AblationEffect, ablate, benches_for
-from interp.places import Place, print_places
+from interp.places import Intervention, Place, print_places
 from model.errors import InputError
 from model.lab import Lab
 
@@ -45,11 +45,25 @@ class Question:
     @property
     def ablation(self) -> Ablation:
         """The places with what is put there; an `InputError` where this model does not have them."""
-        return ablation_of(self.places, self.lab.config, self.asked.fill, frozen=self.asked.frozen)
+        asked = self.asked
+        return ablation_of(
+            self.places, self.lab.config, asked.fill, gate=asked.gate, positions=asked.positions, frozen=asked.frozen
+        )
 
     def key(self, what: str, *more: Any) -> Key:
         """What a number about it is remembered by: checkpoint, weights, places and how they are measured."""
         return (what, passes.checkpoint_of(self.run, self.step), self.spelled, self.asked.how, *more)
+
+
+def keywords(given: dict[str, Any]) -> str:
+    """Keywords as Python writes them, after other arguments."""
+    return "".join(f", {name}={value!r}" for name, value in given.items())
+
+
+def ablation_line(question: Question) -> str:
+    """The line of Python that makes the ablation, on an opened `lab`."""
+    more = keywords(question.asked.partly | question.asked.held)
+    return f"ablation = ablation_of({question.spelled!r}, lab.config, {question.asked.fill!r}{more})"
 
 
 def effect_key(question: Question) -> Key:
@@ -85,7 +99,7 @@ def test(question: Question, stated: Statement | None, file: Path, told: Told) -
 
     lab, verdict, refused, controls = question.lab, None, "", dict[str, Control]()
     if stated is not None:
-        told.now("The hypothesis and its control", FIRST)
+        told.now("The hypothesis and its control", first_of(question.ablation))
         claim = claim_of(stated, file)
         try:
             (verdict,) = verdicts_on([claim], lab, counted=told, controls=controls)
@@ -94,14 +108,33 @@ def test(question: Question, stated: Statement | None, file: Path, told: Told) -
     effect = jobs.known(effect_key(question))
     if effect is None:
         control = None if stated is None else controls.get(stated.name)
-        told.now("Every outcome and step 0" if control else "Every outcome, step 0 and matched sets", FIRST)
+        part = "Every outcome and step 0" if control else "Every outcome, step 0 and matched sets"
+        told.now(part, first_of(question.ablation))
         effect = ablate(lab, question.spelled, **question.asked.measured_as, control=control, counted=told)
         jobs.keep(effect_key(question), effect)
     return Tested(verdict=verdict, effect=effect, refused=refused)
 
 
-FIRST = "what is put there is read off other sequences, then the intact model runs"
-"""What is done before the first pass that is counted."""
+def first_of(ablation: Ablation) -> str:
+    """What is done before the first pass that is counted: gathering what is put in the places, and the intact run.
+
+    >>> from interp.places import parse_places
+    >>> first_of(Ablation(places=parse_places("L0H1:mean")))
+    'means are taken over other sequences, then the intact model runs'
+    """
+    gathered = [words for kinds, words in _GATHERED if ablation.takes(*kinds)]
+    held = ["the patterns that are held are recorded"] if ablation.frozen is Frozen.PATTERNS else []
+    return ", ".join([*gathered, *held, "then the intact model runs" if gathered or held else "the intact model runs"])
+
+
+_GATHERED = (
+    ((Intervention.MEAN, Intervention.MEAN_PER_POSITION), "means are taken over other sequences"),
+    ((Intervention.MEAN_OF_PAST,), "means of each sequence's past are taken"),
+    ((Intervention.RESAMPLE,), "donors are drawn and run"),
+    ((Intervention.COUNTERFACTUAL,), "corrupted twins are run"),
+    ((Intervention.OPTIMAL,), "constants are fitted"),
+)
+"""How replacements are gathered, by what is put in the places."""
 
 
 def interventions(question: Question, told: Told) -> Any:
@@ -109,9 +142,11 @@ def interventions(question: Question, told: Told) -> Any:
     from interp.side_by_side import side_by_side
 
     asked = question.asked
+    told.now("Each replacement", "means are taken over other sequences, donors are run, then the intact model runs")
     return side_by_side(
-        question.lab, question.spelled, metric=asked.metric, n_sequences=asked.n, seed=asked.seed, counted=told
-    )
+        question.lab, question.spelled, metric=asked.metric, n_sequences=asked.n, seed=asked.seed, counted=told,
+        **asked.partly,
+    )  # fmt: skip
 
 
 def pairs(question: Question, told: Told) -> Any:
@@ -119,12 +154,15 @@ def pairs(question: Question, told: Told) -> Any:
     from interp.interactions import interactions
     from interp.resolved_places import resolve_places
 
-    asked, bench = question.asked, _bench(question)
+    asked = question.asked
+    told.now("Every place, every two, and all", first_of(question.ablation))
+    bench = _bench(question)
     trial, row = bench.trial_of(asked.metric)
     each = resolve_places(question.places, question.lab.config, asked.fill)
     return interactions(
-        bench, trial, [(place,) for place in each], outcome=trial.outcomes[row], seed=asked.seed, counted=told
-    )
+        bench, trial, [(place,) for place in each], outcome=trial.outcomes[row], seed=asked.seed, counted=told,
+        **asked.partly, **asked.held,
+    )  # fmt: skip
 
 
 def dose(question: Question, told: Told) -> Any:
@@ -132,6 +170,7 @@ def dose(question: Question, told: Told) -> Any:
     from interp.dose import dose_response
 
     asked = question.asked
+    told.now("Each dose", first_of(question.ablation))
     return dose_response(_bench(question), question.ablation, metric=asked.metric, seed=asked.seed, counted=told)
 
 
@@ -140,10 +179,11 @@ def tokens(question: Question, told: Told) -> Any:
     from interp.token_harms import token_harms
 
     asked = question.asked
-    told.now("The harm of every token")
+    told.now("The harm of every token", first_of(question.ablation))
     return token_harms(
-        _bench(question), question.ablation, metric=asked.metric, tokenizer=question.lab.tokenizer, seed=asked.seed
-    )
+        _bench(question), question.ablation, metric=asked.metric, tokenizer=question.lab.tokenizer, seed=asked.seed,
+        counted=told,
+    )  # fmt: skip
 
 
 def later_heads(question: Question, told: Told) -> Any:
@@ -151,6 +191,7 @@ def later_heads(question: Question, told: Told) -> Any:
     from interp.pattern_changes import pattern_moves
 
     asked = question.asked
+    told.now("Patterns of later heads", first_of(question.ablation))
     return pattern_moves(_bench(question), question.ablation, metric=asked.metric, seed=asked.seed, counted=told)
 
 

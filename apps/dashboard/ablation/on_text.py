@@ -20,7 +20,7 @@ from apps.dashboard.ablation.results import NARROWEST, about
 from apps.dashboard.panels import Panel
 from apps.dashboard.state import Selection, head_name
 from interp import live
-from interp.ablation import Frozen
+from interp.ablation import Ablation, Frozen
 from interp.pattern_changes import PatternChanges, pattern_changes
 from interp.places import Intervention
 from interp.token_effects import TokenEffects, token_effects
@@ -51,6 +51,7 @@ def draw(question: Question, chosen: Selection) -> None:
     try:
         strings, source = passes.text(question.run, chosen)
         ablation = question.ablation
+        _require_reached(ablation, len(strings))
         key = question.key(jobs.TEXT, str(chosen.text), chosen.prompt)
         work = partial(_measure, question, chosen)
         found = jobs.known(key)
@@ -79,6 +80,15 @@ def draw(question: Question, chosen: Selection) -> None:
         components.caption("Later patterns are held as in the intact run, so none of them changes.")
 
 
+def _require_reached(ablation: Ablation, n_tokens: int) -> None:
+    """`InputError` where the text ends before the first position at which something is replaced."""
+    if ablation.positions is not None and min(ablation.positions) >= n_tokens:
+        raise InputError(
+            f"Nothing is replaced on this text: its {n_tokens} positions end before {min(ablation.positions)}. Choose "
+            "earlier positions, or a longer text."
+        )
+
+
 def _is_asked(question: Question) -> bool:
     """Whether this ablation was run, on its sequences or on a text: choosing places runs nothing."""
     ran = jobs.known(measuring.effect_key(question)) is not None
@@ -86,15 +96,15 @@ def _is_asked(question: Question) -> bool:
 
 
 def _measure(question: Question, chosen: Selection, told: Told | None = None) -> OnText:
-    lab, asked = question.lab, question.asked
+    lab, ablation = question.lab, question.ablation
     tokens = live.live_tokens(lab, chosen.text, chosen.prompt)[0][None]
     if told is not None:
         told(0, 2)
-    effects = token_effects(lab, tokens, question.spelled, intervention=asked.fill, frozen=asked.frozen)
+    effects = token_effects(lab, tokens, ablation)
     if told is not None:
         told(1, 2)
-    held = asked.frozen is Frozen.PATTERNS
-    changes = None if held else pattern_changes(lab, tokens, question.spelled, intervention=asked.fill)
+    held = ablation.frozen is Frozen.PATTERNS
+    changes = None if held else pattern_changes(lab, tokens, ablation)
     return OnText(effects=effects, changes=changes)
 
 
@@ -120,18 +130,12 @@ def _live(question: Question, chosen: Selection, *lines: str, imports: list[str]
     """Python that has the tokens of the text as `tokens`, and then does `lines`."""
     text = f"tokens, _ = live_tokens(lab, {str(chosen.text)!r}, {chosen.prompt!r})"
     return snippets.opened(
-        question.run, question.step, text, *lines, imports=["from interp.live import live_tokens", *imports]
+        question.run, question.step, text, measuring.ablation_line(question), *lines,
+        imports=["from interp.ablation import ablation_of", "from interp.live import live_tokens", *imports],
     )  # fmt: skip
 
 
-def _effects_line(question: Question) -> str:
-    asked = question.asked
-    return (
-        f"effects = token_effects(lab, tokens[None], {question.spelled!r}, intervention={asked.fill!r}, "
-        f"frozen={asked.frozen.value!r})"
-    )
-
-
+_EFFECTS_LINE = "effects = token_effects(lab, tokens[None], ablation)"
 _EFFECTS = "from interp.token_effects import token_effects"
 
 
@@ -142,7 +146,7 @@ def _tokens(question: Question, chosen: Selection, effects: TokenEffects, source
         rows=lambda: text_rows(effects),
         about=about(question, 1, text=source),
         python=_live(
-            question, chosen, _effects_line(question), "rows = text_rows(effects)",
+            question, chosen, _EFFECTS_LINE, "rows = text_rows(effects)",
             imports=[_EFFECTS, "from analyses.ablation.tables import text_rows"],
         ),
     )  # fmt: skip
@@ -162,7 +166,7 @@ def _predicted(question: Question, chosen: Selection, effects: TokenEffects, pos
         rows=lambda: next_token_rows(effects, at, spell),
         about=about(question, 1, text=source, position=position),
         python=_live(
-            question, chosen, _effects_line(question), f"rows = next_token_rows(effects, {at}, lab.str_tokens)",
+            question, chosen, _EFFECTS_LINE, f"rows = next_token_rows(effects, {at}, lab.str_tokens)",
             imports=[_EFFECTS, "from analyses.ablation.tables import next_token_rows"],
         ),
     )  # fmt: skip
@@ -230,7 +234,7 @@ def _changes_python(question: Question, chosen: Selection) -> str:
     """Python that measures again which later heads' patterns moved."""
     return _live(
         question, chosen,
-        f"changes = pattern_changes(lab, tokens[None], {question.spelled!r}, intervention={question.asked.fill!r})",
+        "changes = pattern_changes(lab, tokens[None], ablation)",
         "rows = change_rows(changes)",
         imports=[
             "from interp.pattern_changes import pattern_changes",

@@ -25,7 +25,7 @@ _BEGUN, _SEEN = "_stated_at_run", "_stated_when_seen"
 class _First:
     """What was stated when numbers about some places of a checkpoint were first shown in this session."""
 
-    hypothesis: tuple[str, ...]
+    hypothesis: tuple[Hashable, ...]
     """Empty where no bound was."""
     said: str
     """The same in words."""
@@ -69,12 +69,12 @@ def _places(question: Question) -> tuple[Hashable, ...]:
     return (passes.checkpoint_of(question.run, question.step), *labels)
 
 
-def _hypothesis(question: Question, stated: Statement | None) -> tuple[str, ...]:
+def _hypothesis(question: Question, stated: Statement | None) -> tuple[Hashable, ...]:
     """What may not be changed after the numbers were seen; more sequences, or other ones, are the same hypothesis."""
     if stated is None:
         return ()
     asked = question.asked
-    return stated.effect, str(stated.control), question.spelled, asked.metric, asked.fill, asked.frozen.value
+    return stated.effect, str(stated.control), question.spelled, asked.metric, *asked.put
 
 
 def _words(question: Question, stated: Statement | None) -> str:
