@@ -289,7 +289,8 @@ class Session:
         expect(self.made.locator(".st-key-headline-effect")).to_contain_text(INTERVAL, timeout=PATIENCE)
         self.made.context.grant_permissions(["clipboard-read", "clipboard-write"])
         self.press("l")
-        expect(self.made.locator(".st-key-bar [role=status]")).to_have_text("Link copied", timeout=PATIENCE)
+        told = self.made.locator(".st-key-bar [role=status]")
+        expect(told).to_contain_text("Link copied, without your notebook", timeout=PATIENCE)
         copied = self.made.evaluate("navigator.clipboard.readText()")
         assert "notes=" not in copied
         other, _ = self.fresh()

@@ -185,7 +185,9 @@ def test_l_copies_the_link_and_says_so(tab, server: Server) -> None:
     made.context.grant_permissions(["clipboard-read", "clipboard-write"])
     go(made, server, "gradients?run=whole&step=0&head=L1H2&notes=mine")
     made.keyboard.press("l")
-    expect(made.locator(".st-key-bar [role=status]")).to_have_text("Link copied")
+    expect(made.locator(".st-key-bar [role=status]")).to_have_text(
+        "Link copied, without your notebook: who has its name can change the pins"
+    )
     copied = made.evaluate("navigator.clipboard.readText()")
     assert copied == made.url.replace("&notes=mine", "")
     assert "head=L1H2" in copied

@@ -78,7 +78,7 @@ def test_a_click_locks_and_the_address_restores_the_view(tab, server: Server) ->
     other, _ = tab()
     other.goto(made.url)
     other.wait_for_selector(IDLE)
-    expect(other.get_by_role("heading", name="L1H2", exact=True)).to_be_visible()
+    expect(other.locator(".st-key-head_heading h2")).to_have_text("L1H2")
     expect(other.locator(".st-key-attention .live")).to_have_text(said)
     assert address(other) == address(made)
 
@@ -202,7 +202,7 @@ def test_a_click_on_a_row_chooses_its_head(tab, server: Server) -> None:
     table.click(position={"x": 16, "y": 31 + 46})
     expect(made.locator(".st-key-head input")).to_have_value(re.compile(r"L\dH\d"))
     chosen = made.locator(".st-key-head input").input_value()
-    expect(made.get_by_role("heading", name=chosen, exact=True)).to_be_visible()
+    expect(made.locator(".st-key-head_heading h2")).to_have_text(chosen)
     expect(made.locator(".st-key-grid .cell.chosen")).to_have_count(1)
     assert address(made)["head"] == chosen
 
@@ -211,7 +211,7 @@ def test_a_click_on_a_row_chooses_its_head(tab, server: Server) -> None:
 def test_what_a_head_does_on_its_corpus_is_painted(tab, server: Server, scheme: str) -> None:
     made, watch = tab(scheme)
     go(made, server, "heads?run=whole&head=L1H2&tab=QK %26 OV")
-    bars = made.locator(".st-key-distance .mark-rect path")
+    bars = made.locator(".st-key-panel-distance .mark-rect path")
     expect(bars.first).to_be_attached(timeout=PATIENCE)
     assert bars.count() >= 6
     made.get_by_role("tab", name="Examples").click()
