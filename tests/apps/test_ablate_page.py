@@ -28,9 +28,10 @@ from apps.dashboard.panels import Panel
 from model.hooks import scopes_of
 from model.lab import Lab
 from tests.apps.test_snippets import drawn, require_same, require_told
+from tests.conftest import make_gpt_with
 from tests.dashboard_pages import opened, pick, said, views
 from tests.dashboard_runs import whole_runs
-from tests.planted_run import planted_lab
+from tests.planted_run import LETTERS, planted_lab
 
 pytestmark = pytest.mark.whole
 
@@ -209,6 +210,33 @@ def test_the_text_shows_where_it_hurts_and_who_looks_elsewhere(root: Path, monke
     at = run_it(at)
     assert not at.exception
     assert "Later patterns are held as in the intact run" in said(at)
+
+
+LONG = 560
+"""Tokens of a context that is longer than a pattern is sent whole."""
+
+
+def test_a_long_text_is_cut_to_the_context_and_its_pattern_is_pooled_round_an_exact_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted_lab(tmp_path / "long", make_gpt_with(n_ctx=LONG, d_vocab=len(LETTERS) + 1), n_rows=8)
+    asked = {"run": "long", "ablate": "L0H1:zero", "prompt": "abcdefg" * 100}
+    at = opened(tmp_path, "ablate", monkeypatch, **asked)
+    assert not at.exception
+    at = at.button(key="begin-text").click().run()
+    assert not at.exception
+    assert f"n = 1: your prompt, {LONG} tokens, cut from 701 to the context's {LONG}" in said(at)
+    assert len(views(at)["token_harm"]["rows"][0]["tokens"]) == LONG
+    sent = views(at)["before_after"]
+    window = sent["window"]
+    assert (window["whole"], sent["size"], sent["overview_factor"]) == (False, LONG, 2)
+    assert "exact at queries" in sent["sent"] and "elsewhere max-pooled 2x" in sent["sent"]
+    at.session_state["cell"] = "20.10"
+    at.run()
+    assert not at.exception
+    moved = views(at)["before_after"]["window"]
+    assert moved["query"] == moved["key"] == 0 < window["query"], "the exact part goes with the lock"
+    assert len(json.dumps(sent)) < 1_000_000
 
 
 def test_how_much_is_taken_out_and_where_is_measured_saved_and_written_as_python(

@@ -6,11 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+import streamlit as st
 
+from analyses import shelf as shelves_on_disk
 from analyses.inventory import run_rows
+from analyses.study import run_study
 from apps.dashboard import data, launch
 from tests.dashboard_pages import opened
-from tests.dashboard_runs import STEP, own_runs, whole_runs
+from tests.dashboard_runs import STEP, STUDIES, own_runs, whole_runs
 
 pytestmark = pytest.mark.whole
 
@@ -75,3 +78,32 @@ def test_a_result_of_no_run_behind_a_link_out_of_the_folder_is_told_and_not_read
     shelf = data.shelf(run, "gradient-flow")
     assert not shelf.results
     assert all(f"a link that leads out of {own_runs}" in fault for fault in shelf.faults) and len(shelf.faults) == 2
+
+
+@pytest.mark.parametrize("name", ["", "studies", "studies/gradient-flow", "studies/gradient-flow/RESULT"])
+def test_a_neighbours_result_about_this_run_is_not_read_through_a_link_out_of_the_folder(
+    name: str, own_runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of a pair, one run's folder holds the result; it is shown with the other, too, and only from inside the root."""
+    monkeypatch.setenv(launch.ROOT_VARIABLE, str(own_runs))
+    result = run_study(
+        "gradient-flow", f"{own_runs}/bare@{STEP}", [*STUDIES["gradient-flow"], f"twin={own_runs}/whole"]
+    )
+    whole = next(each for each in data.runs() if each.name == "whole")
+    read: list[str] = []
+    whole_result = shelves_on_disk.whole_result
+    monkeypatch.setattr(
+        shelves_on_disk, "whole_result", lambda folder: (read.append(str(folder)), whole_result(folder))[1]
+    )
+    assert result.path in {saved.path for saved in data.shelf(whole, "gradient-flow").results}
+    assert str(result.path) in read
+
+    st.cache_data.clear()  # neighbours are looked at again after some seconds
+    st.cache_resource.clear()
+    read.clear()
+    link = own_runs / "bare" / name.replace("RESULT", result.path.name)
+    link.rename(tmp_path / "outside")
+    link.symlink_to(tmp_path / "outside")
+    found = data.shelf(whole, "gradient-flow")
+    assert found.results and not any("bare" in str(saved.path) for saved in found.results)
+    assert not any("bare" in folder or "outside" in folder for folder in read)
