@@ -165,18 +165,24 @@ class Composition:
         """
         if n < 1:
             raise InputError(f"n={n} is no number of pairs; ask for 1 or more.")
-        axis, excess = self._axis(kind), self.scores - self.null_mean
-        of_kind = (excess if self.null is Null.PERMUTED else self.z)[axis].nan_to_num(nan=-math.inf)
-        if reader is not None:
-            of_kind = _only(of_kind, self._head(reader, "reader"), axes=(2, 3))
-        if writer is not None:
-            of_kind = _only(of_kind, self._head(writer, "writer"), axes=(0, 1))
-        largest = of_kind.flatten().topk(min(n, int((of_kind > -math.inf).sum()))).indices
-        places = zip(
-            *np.unravel_index(largest.numpy(), of_kind.shape), strict=True
-        )  # torch's imports a second of sympy
+        axis, here = self._axis(kind), self._among(writer, reader)
+        excess = self.z if self.null is not Null.PERMUTED else self.scores - self.null_mean
+        among = excess[axis][here].nan_to_num(nan=-math.inf)
+        largest = among.flatten().topk(min(n, int((among > -math.inf).sum()))).indices
+        inside = np.unravel_index(largest.numpy(), among.shape)  # torch's imports a second of sympy
+        places = zip(*(at + (each.start or 0) for at, each in zip(inside, here, strict=True)), strict=True)
         p, n_pairs = self.p[axis], int(self._n_pairs[axis])
         return tuple(self._pair((axis, *map(int, place)), float(p[place]), n_pairs) for place in places)
+
+    def largest_z(self, kind: Kind | str) -> float:
+        """The largest z of any pair of one kind; minus infinity where there is none."""
+        return float(self._largest_z[self._axis(kind)])
+
+    def _among(self, writer: str | None, reader: str | None) -> tuple[slice, ...]:
+        """The part of one kind's pairs with this writer and this reader, where they are named."""
+        named = ((writer, "writer"), (reader, "reader"))
+        places = [self._head(label, role) if label is not None else (None, None) for label, role in named]
+        return tuple(slice(at, None if at is None else at + 1) for place in places for at in place)
 
     def _pair(self, place: tuple[int, ...], p: float, n_pairs: int) -> Pair:
         axis, writer_layer, writer, reader_layer, reader = place
@@ -200,6 +206,10 @@ class Composition:
     @cached_property
     def _n_pairs(self) -> Tensor:
         return self.scores.isfinite().flatten(1).sum(1)
+
+    @cached_property
+    def _largest_z(self) -> Tensor:
+        return self.z.where(self.z.isfinite(), -math.inf).flatten(1).amax(1)
 
     @cached_property
     def _places(self) -> dict[str, tuple[int, int]]:
@@ -275,13 +285,3 @@ def composition(
         over=plan.over,
         note=planned_note(heads, plan),
     )
-
-
-def _only(z: OfKind, place: tuple[int, int], *, axes: tuple[int, int]) -> OfKind:
-    """`z` of the pairs with one head, minus infinity elsewhere."""
-    kept = torch.full_like(z, -math.inf)
-    here: list[int | slice] = [slice(None)] * z.ndim
-    for axis, index in zip(axes, place, strict=True):
-        here[axis] = index
-    kept[tuple(here)] = z[tuple(here)]
-    return kept

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import torch
-
 from analyses.attention.behaviour import Behaviour
 from analyses.attention.evidence import Bearing, Evidence, Source
 from analyses.attention.readings import Kind
@@ -185,10 +183,7 @@ def _pair_item(result: Result, pair: Pair, what: str, said: str) -> Evidence:
 
 def _largest_z(untrained: Composition | None, pair: Pair) -> float:
     """The largest z of any pair by the same input at step 0: what untrained weights do is no reading."""
-    if untrained is None:
-        return -math.inf
-    z = untrained.z_of(pair.kind)
-    return float(z.where(z.isfinite(), torch.full_like(z, -math.inf)).max())
+    return -math.inf if untrained is None else untrained.largest_z(pair.kind)
 
 
 def _same_pair(untrained: Composition, pair: Pair) -> float | None:

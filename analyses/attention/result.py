@@ -81,7 +81,7 @@ class Example:
     """Rows sum to 1."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Attention:
     """Where the heads of one checkpoint attend."""
 
@@ -133,9 +133,12 @@ class Attention:
         return every_head(*self.headline[Kind.INDUCTION].intervals.mean.shape)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Result(Attention):
-    """What the heads of one checkpoint attend to, read and write, and what ablating them costs."""
+    """What the heads of one checkpoint attend to, read and write, and what ablating them costs.
+
+    Equal to itself alone: tensors tell no equality, and what is derived from a result is kept by the result.
+    """
 
     example: Example
     """The strongest induction head at the headline period, on one sequence."""

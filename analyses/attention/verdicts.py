@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from weakref import WeakKeyDictionary
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -92,7 +93,19 @@ class Verdict:
 
 
 def verdicts(result: Result) -> tuple[Verdict, ...]:
-    """One verdict for each head, layer by layer."""
+    """One verdict for each head, layer by layer; weighed once for each result, since tables, figures and findings ask.
+
+    A result is not changed once it is made, so what was weighed holds for as long as there is the result.
+    """
+    if result not in _WEIGHED:
+        _WEIGHED[result] = _weighed(result)
+    return _WEIGHED[result]
+
+
+_WEIGHED: WeakKeyDictionary[Result, tuple[Verdict, ...]] = WeakKeyDictionary()
+
+
+def _weighed(result: Result) -> tuple[Verdict, ...]:
     known = [kind for kind in WORDS if kind in reading_for(result, kind)]
     sure, maybe = ({kind: ask(result, kind) for kind in known} for ask in (found, possible))
 

@@ -235,22 +235,16 @@ def findings(saved: SavedResult) -> tuple[Finding, ...]:
 
 
 def verdicts(saved: SavedResult) -> tuple[Verdict, ...]:
-    """What is to be said of every head, by a result of attention-patterns."""
-    return _verdicts(saved, *identity(saved))
+    """What is to be said of every head, by a result of attention-patterns; the study remembers it with the result."""
+    from analyses.attention_patterns import verdicts as weighed
+
+    return weighed(saved.result)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _findings(_saved: SavedResult, folder: str, stamp: int) -> tuple[Finding, ...]:
     del folder, stamp
     return _saved.findings()
-
-
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _verdicts(_saved: SavedResult, folder: str, stamp: int) -> tuple[Verdict, ...]:
-    from analyses.attention_patterns import verdicts as weighed
-
-    del folder, stamp
-    return weighed(_saved.result)
 
 
 def head_probes(saved: SavedResult, head: tuple[int, int]) -> pd.DataFrame:

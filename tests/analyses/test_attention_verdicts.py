@@ -395,6 +395,16 @@ def test_a_result_with_all_its_parts_comes_back_equal_and_says_the_same(result: 
     assert [each.sentence for each in study.verdicts(back)] == [each.sentence for each in study.verdicts(result)]
 
 
+def test_heads_are_weighed_once_for_each_result(result: study.Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = study.verdicts(result)
+    changed = replace(result, step=result.step + 1)
+    assert study.verdicts(changed)[0].sentence != first[0].sentence
+    monkeypatch.setattr("analyses.attention.verdicts._verdict", None)
+    assert study.verdicts(result) is first
+    assert study.findings(result)
+    assert len(study.more_tables(result)["heads"]) == len(first)
+
+
 def test_every_head_has_a_row_that_is_saved_beside_the_table(root: Path, result: study.Result) -> None:
     rows = study.more_tables(result)["heads"]
     assert list(rows["head"]) == [f"L{layer}H{index}" for layer in range(2) for index in range(4)]

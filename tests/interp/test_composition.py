@@ -122,6 +122,16 @@ def test_pairs_in_one_layer_or_backwards_do_not_compose() -> None:
     assert len(found.strongest("k", 1000)) == 48
 
 
+def test_the_strongest_of_one_head_are_the_first_of_all_that_are_its_own() -> None:
+    found = composition(make_gpt_with(n_layers=3))
+    every = found.strongest("k", 48)
+    assert found.largest_z("k") == every[0].z
+    for label in ("L0H1", "L1H2"):
+        assert found.strongest("k", 5, writer=label) == tuple(pair for pair in every if pair.writer == label)[:5]
+    for label in ("L1H2", "L2H3"):
+        assert found.strongest("k", 5, reader=label) == tuple(pair for pair in every if pair.reader == label)[:5]
+
+
 def test_the_strongest_of_one_head() -> None:
     found = composition(make_gpt_with(n_layers=3))
     of_reader = found.strongest("v", 3, reader="L2H1")
