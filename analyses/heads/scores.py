@@ -175,5 +175,5 @@ def difference(one: HeadScores, other: HeadScores) -> HeadScores | Absent:
     told = None if low is None or high is None else (low > 0) | (high < 0)
     return HeadScores(
         name=one.name, on=one.on, mean=one.mean - other.mean, low=low, high=high, step_0=None, chance=None, found=told,
-        n=one.n, unit=one.unit, rests=(APART,),
+        n=one.n, unit=one.unit, rests=(APART, *dict.fromkeys((*one.rests, *other.rests))),
     )  # fmt: skip

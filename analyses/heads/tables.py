@@ -13,6 +13,7 @@ import pandas as pd
 
 from analyses.attention.evidence import Bearing, Evidence, Source
 from analyses.attention.harms import COPY, TEXT
+from analyses.attention.kinds import Kind
 from analyses.attention.verdicts import Standing, Verdict, verdicts
 from analyses.attention.words import WORDS
 from interp.places import Head, head
@@ -57,8 +58,12 @@ def _row(verdict: Verdict) -> dict[str, object]:
 def kind_name(verdict: Verdict) -> str:
     """What its attention is like, in a word or two."""
     if verdict.possible:
-        return f"{WORDS[verdict.possible[0]].name.removesuffix(' head')}?"
-    return WORDS[verdict.kinds[0]].name.removesuffix(" head") if verdict.kinds else "–"
+        return f"{_kind(verdict.possible[0])}?"
+    return _kind(verdict.kinds[0]) if verdict.kinds else "–"
+
+
+def _kind(kind: Kind) -> str:
+    return "position 0" if kind is Kind.FIRST else WORDS[kind].name.removesuffix(" head")
 
 
 def verdict_on(result: Any, place: Head) -> Verdict:

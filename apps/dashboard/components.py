@@ -193,7 +193,7 @@ def pick_from(
     for column in listed:
         options, colours = list(words or {}), list((words or {}).values())
         shown[column] = st.column_config.MultiselectColumn(
-            options=options, color=colours, width=118, help=said.get(column)
+            options=options, color=colours, width=wide.get(column, 118), help=said.get(column)
         )
     st.dataframe(
         rows, hide_index=True, column_config=shown, height=height, key=key, alt=alt, on_select=clicked,

@@ -13,7 +13,19 @@ from analyses.views import Scale
 from apps.dashboard import components, data, panels, selecting
 from apps.dashboard.heads import sources
 from apps.dashboard.heads.layout import width_of, wrapping
-from apps.dashboard.heads.scores import IMPORTS, Asked, framed, grids, label, panel_of, payload, readings_of, scale_of
+from apps.dashboard.heads.scores import (
+    IMPORTS,
+    Asked,
+    framed,
+    grids,
+    label,
+    panel_of,
+    payload,
+    readings_of,
+    rests_on,
+    scale_of,
+    weights_of,
+)
 from apps.dashboard.panels import Panel
 from apps.dashboard.selecting import Compared
 
@@ -41,44 +53,49 @@ def draw(
         return
     for where, ours, measured in pairs:
         if isinstance(ours, HeadScores) and isinstance(measured, HeadScores):
-            how = (names, label(head), ablated)
+            weights = (weights_of(selecting.run(), steps[0]), weights_of(other.run, other.step))
+            how = (names, label(head), ablated, weights)
             _side_by_side(asked.name, where, (ours, measured), (results, theirs), steps, how)
         elif isinstance(ours, Absent):
             components.caption(ours.why)
 
 
+How = tuple[tuple[str, str], str, Sequence[str], tuple[str | None, str | None]]
+"""The names of the two checkpoints, the chosen head, those to ablate, and both checkpoints' weights in words."""
+
+
 def _side_by_side(
     name: str, where: str, both: tuple[HeadScores, HeadScores],
     of: tuple[Mapping[str, SavedResult], Mapping[str, SavedResult]], steps: tuple[int | None, int],
-    how: tuple[tuple[str, str], str, Sequence[str]],
+    how: How,
 ) -> None:  # fmt: skip
     """One kind of sequence: this checkpoint, the other, and the difference."""
-    names, chosen, ablated = how
-    st.subheader(both[0].on)
+    names, chosen, ablated, weights = how
+    st.header(both[0].on)
     if both[0].on != both[1].on:
         components.caption(f"{names[1]} was measured on other sequences: {both[1].on}")
     scale = scale_of(name, both)
     key = "grid_text" if where == TEXT else "grid"
     columns = wrapping(f"beside-{key}", *[width_of(*both[0].mean.shape, digits=5)] * 3)
-    sides = zip((key, f"{key}_b"), names, both, of, steps, strict=True)
-    for column, (at, titled, scored, results, step) in zip(columns, sides, strict=False):
+    sides = zip((key, f"{key}_b"), names, both, of, steps, weights, strict=True)
+    for column, (at, titled, scored, results, step, known) in zip(columns, sides, strict=False):
         with column:
             panel = panel_of(at, name, where, scored, results, step)
             grid = payload(scored, scale, chosen=chosen, ablated=ablated, titled=titled)
             framed(panel, grid, len(scored.mean))
-            components.caption(*scored.facts)
+            components.caption(*rests_on(scored, known))
     with columns[2]:
         _difference(difference(*both), f"{key}_gap", of, steps, (name, where), how)
 
 
 def _difference(
     gap: HeadScores | Absent, key: str, both: tuple[Mapping[str, SavedResult], Mapping[str, SavedResult]],
-    steps: tuple[int | None, int], what: tuple[str, str], how: tuple[tuple[str, str], str, Sequence[str]],
+    steps: tuple[int | None, int], what: tuple[str, str], how: How,
 ) -> None:  # fmt: skip
     if isinstance(gap, Absent):
         components.caption(gap.why)
         return
-    (name, where), (names, chosen, ablated) = what, how
+    (name, where), (names, chosen, ablated, weights) = what, how
     largest = float(gap.mean.nan_to_num().abs().max()) or 1.0
     scale = Scale(kind="diverging", low=-largest, high=largest)
     studies = [sources.study_of(name, each) for each in both]
@@ -99,4 +116,4 @@ def _difference(
     )  # fmt: skip
     grid = payload(gap, scale, chosen=chosen, ablated=ablated, titled=f"{names[0]} − {names[1]}")
     framed(rows, grid, len(gap.mean))
-    components.caption(*gap.facts)
+    components.caption(*rests_on(gap, *weights))

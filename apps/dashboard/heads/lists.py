@@ -17,7 +17,7 @@ from apps.dashboard import components, keys, panels, selecting
 from apps.dashboard.asked import Choice, begin, end
 from apps.dashboard.data import Run
 from apps.dashboard.heads import sources, verdicts
-from apps.dashboard.heads.scores import IMPORTS, Asked, snippet
+from apps.dashboard.heads.scores import IMPORTS, Asked, rests_on, snippet, weights_of
 from apps.dashboard.panels import Panel
 from interp.places import Head, every_head, parse_place
 
@@ -109,13 +109,24 @@ def _by_standing(every: Sequence[Verdict], results: Mapping[str, SavedResult], h
         ),
     )
     rows = listed(every)
-    shown = rows.assign(standing=[[word] for word in rows["standing"]])
+    shown = rows.assign(standing=[[word] for word in rows["standing"]])[list(WIDTHS)]
     words = {word.value: colour for word, colour in verdicts.COLOURS.items()}
     panels.table(
         panel, alt="Heads by how well their names are supported", height=HEIGHT, shown=shown, pick="head",
         picked=head, words=words, helps=HELPS, widths=WIDTHS,
     )  # fmt: skip
-    components.caption(f"{len(every)} heads, the best supported first", "click a row, or go with J and K")
+    components.caption(
+        f"{len(every)} heads, the best supported first",
+        f"n = {saved.result.headline.n_sequences} sequences of random tokens", f"seed {saved.provenance.seed}",
+        f"{saved.provenance.run}@{saved.provenance.step}", _weights(), CLICK,
+    )  # fmt: skip
+
+
+CLICK = "click a row, or go with J and K"
+
+
+def _weights() -> str | None:
+    return weights_of(selecting.run(), selecting.selection().step)
 
 
 HELPS = {
@@ -130,7 +141,25 @@ HELPS = {
 }
 """What the columns say, for who points at their names."""
 
-WIDTHS = {"head": 56, "attends like": 112, "score": 60, "copies, z": 72, "copy harm": 80, "text harm": 76}
+WIDTHS = {
+    "head": 56, "standing": 92, "attends like": 106, "score": 52, "copy harm": 68, "copies, z": 64, "text harm": 68,
+}  # fmt: skip
+"""The columns in the order in which they are shown, and their pixels: the first five fit half a page of 1440, and what
+does not fit is reached by scrolling."""
+
+SCORE_WIDTHS = {
+    "rank": 42, "head": 56, "tokens back": 44, "mean": 54, "low": 54, "high": 54, "found": 50, "step 0": 54,
+    "chance": 56,
+}  # fmt: skip
+"""The same of the list by one score: what is the same in every row comes last."""
+
+
+SCORE_HELPS = {
+    "tokens back": "tokens back: the distance at which the head was measured",
+    "found": "whether it counts as found by this score; of a harm, whether it is told from none",
+    "step 0": "the same at the run's first checkpoint",
+    "chance": "what even attention would give",
+}
 
 
 def _by_score(asked: Asked, measured: HeadScores, results: Mapping[str, SavedResult], head: str) -> None:
@@ -153,10 +182,12 @@ def _by_score(asked: Asked, measured: HeadScores, results: Mapping[str, SavedRes
         python=snippet(study, saved, asked.name, on, step, f"rows = score_rows(measured).head({n})"),
     )
     rows = panel.rows()
+    shown = rows[[column for column in SCORE_WIDTHS if column in rows]]
     panels.table(
-        panel, alt=panel.title, shown=rows, pick="head", picked=head, height=min(HEIGHT - 48, 38 + 35 * len(rows))
-    )
-    components.caption(*measured.facts, measured.on, "click a row, or go with J and K")
+        panel, alt=panel.title, shown=shown, pick="head", picked=head, height=min(HEIGHT - 48, 38 + 35 * len(rows)),
+        widths=SCORE_WIDTHS, helps=SCORE_HELPS,
+    )  # fmt: skip
+    components.caption(*rests_on(measured, _weights()), CLICK)
 
 
 def _top(n: str) -> str:
@@ -196,8 +227,8 @@ def _two(results: Mapping[str, SavedResult], head: str) -> None:
         ),
     )  # fmt: skip
     _scatter(panel, two_scores_figure(panel.rows(), titles[0], titles[1], chosen=head))
-    components.caption(f"across: {', '.join(across.facts)}", f"up: {', '.join(up.facts)}", "bars: intervals",
-                       "click a head to choose it")  # fmt: skip
+    sides = (f"{side}: {', '.join(each.facts)}" for side, each in (("across", across), ("up", up)))
+    components.caption(*sides, _weights(), "bars: intervals", "click a head to choose it")
 
 
 def _scatter(panel: Panel, figure: Any) -> None:

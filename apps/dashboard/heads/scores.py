@@ -28,6 +28,7 @@ from analyses.views import Scale, View, head_grid_payload
 from analyses.views.payload import Payload
 from apps.dashboard import components, data, panels, selecting
 from apps.dashboard.asked import Choice, begin, end
+from apps.dashboard.data import Run
 from apps.dashboard.heads import sources
 from apps.dashboard.heads.layout import width_of, wrapping
 from apps.dashboard.panels import Panel
@@ -115,7 +116,7 @@ def grids(
         return None
     first: Payload | None = None
     sides = (("grid", asked.measured, asked.on), ("grid_text", asked.text, TEXT))
-    columns = wrapping("grids", *[width_of(*every[0].mean.shape)] * 2)
+    columns, weights = wrapping("grids", *[width_of(*every[0].mean.shape)] * 2), weights_of(selecting.run(), step)
     for column, (key, measured, on) in zip(columns, sides, strict=True):
         with column:
             if isinstance(measured, Absent):
@@ -127,9 +128,19 @@ def grids(
                 grid = payload(measured, scale, chosen=label(head), ablated=ablated)
                 first = first or grid
                 framed(panel, grid, len(measured.mean))
-                small = None if measured.step_0 is None else "small: step 0"
-                components.caption(*measured.facts, small)
+                components.caption(*rests_on(measured, weights), None if measured.step_0 is None else "small: step 0")
     return first
+
+
+def rests_on(measured: HeadScores, *weights: str | None) -> tuple[str | None, ...]:
+    """What the numbers of a score rest on: n, on which sequences, interval, seed, checkpoint, and `weights_of` it."""
+    n, *more = measured.facts
+    return (n, measured.on, *more, *weights)
+
+
+def weights_of(run: Run, step: int | None) -> str | None:
+    """The weights of a checkpoint, in words."""
+    return None if step is None else f"weights {data.manifest(run, step).weights_sha256[:8]}"
 
 
 def payload(
