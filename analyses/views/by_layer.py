@@ -41,8 +41,8 @@ COLOURS = {Series.NOW: CATEGORIES[0], Series.START: CATEGORIES[1], Series.CHANCE
 PARTS = (*CATEGORIES[:6], "#8c6bb1", PALE, FAINT, CATEGORIES[7])
 """Colours of what a layer is made of; the pale ones are for what says little."""
 
-READ_AS = "blue: this checkpoint", "hollow orange: step 0", "grey: chance", "rules: 95% intervals"
-"""How the figures are read, for the caption below them."""
+READ_AS = "blue: this checkpoint", "hollow orange: step 0", "grey: chance"
+"""How the figures are read, for the caption below them, which says too what the intervals are over."""
 
 FEW = 12
 """Layers up to which marks are drawn in full size."""

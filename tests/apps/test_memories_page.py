@@ -19,6 +19,7 @@ from analyses.memories import examples as memory_examples
 from analyses.memories import tables as memory_tables
 from analyses.memories.examples import Choice
 from analyses.memories.over_steps import over_steps, side_by_side
+from analyses.notebook.file import load, notebook_path
 from analyses.study import run_study
 from apps.dashboard import data, launch
 from apps.dashboard.memories import facts as memory_facts
@@ -26,6 +27,7 @@ from apps.dashboard.memories.finder import LIMIT
 from interp.gate_signs import GateSigns
 from interp.pattern_kinds import TriggerPattern
 from model.errors import InputError, UnknownNameError
+from tests.apps.test_snippets import blocks
 from tests.dashboard_pages import fire, opened, said, views
 from tests.dashboard_runs import STEP, STUDIES, trained, whole_runs
 from tests.undrawn import undrawn
@@ -69,6 +71,20 @@ def found(at: AppTest) -> pd.DataFrame:
     return next((each.value for each in at.dataframe if "ends in" in each.value), pd.DataFrame({"memory": []}))
 
 
+def turned(at: AppTest, name: str, key: str = "memory_tab") -> AppTest:
+    """The page with another tab open."""
+    at.session_state[key] = name
+    at.run()
+    assert not at.exception
+    return at
+
+
+def panels(at: AppTest) -> set[str]:
+    """Keys of the panels that are drawn."""
+    ids = [str(getattr(getattr(block, "proto", None), "id", "")) for block in blocks(at.main)]
+    return {found[1] for identity in ids if (found := re.search(r"-panel-(.+)$", identity))}
+
+
 def table(at: AppTest, column: str) -> pd.DataFrame:
     return next(each.value for each in at.dataframe if column in each.value)
 
@@ -86,6 +102,7 @@ def test_a_memory_is_shown_in_full_with_what_its_numbers_rest_on(at: AppTest, ru
     assert [float(row["note"].split()[0]) for row in rows] == pytest.approx(
         there.reading.triggers.coefficient[1, 5, : len(rows)].tolist(), abs=0.006
     )
+    text = said(turned(at, "Evidence"))
     shown = table(at, "triggers that")
     evidence = there.reading.evidence
     assert list(shown["share"]) == pytest.approx(
@@ -94,13 +111,53 @@ def test_a_memory_is_shown_in_full_with_what_its_numbers_rest_on(at: AppTest, ru
     assert {"random", "step 0"} <= set(shown)
     assert {"of the layer's sample", "sample at step 0"} <= set(table(at, "its coefficient falls by"))
     assert f"n = {int(evidence.n[1, 5])} triggers" in text
-    assert re.search(r"intervals over \d+ (documents|windows)", text)
+    text = said(turned(at, "How predictions come about", "memory_all"))
+    assert re.search(r"95% intervals over \d+ (documents|windows)", text)
     shares = table(at, "layer 1's token is")
     assert sum(shares["share"]) == pytest.approx(1, abs=1e-4)
     ends = zip(shares["low"], shares["share"], shares["high"], strict=True)
     assert all(low <= share <= high for low, share, high in ends)
     assert {"dealt", "other", "step 0"} <= set(shares)
+    text = said(turned(at, "Turning values on", "memory_all"))
     assert re.search(r"cutaway run memory-promotion \S+whole@24", text)
+
+
+def test_the_layers_say_what_their_intervals_are_over(at: AppTest, runs: Path) -> None:
+    text, summary = said(turned(at, "Layer by layer", "memory_all")), result(runs).reading.summary
+    fired = sorted(layer.agreement.n for layer in summary.layers)
+    counts = dict.fromkeys(f"{n:,}" for n in (fired[0], fired[-1]))
+    assert f"95% intervals over the memories of a layer that ever fired (n = {' to '.join(counts)})" in text
+    assert "all for concepts (n = 128)" in text and "a sample for cut triggers (n = 2)" in text
+    assert f"95% of {summary.layers[0].agreement.n_permutations:,} deals of next tokens" in text
+
+
+def test_only_the_open_tabs_are_drawn_and_they_stand_in_the_address(
+    at: AppTest, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert panels(at) == {"memory_rows", "triggers", "histogram", "value"}
+    assert not {"tab", "all"} & set(at.query_params)
+    turned(turned(at, "Evidence"), "Layer by layer", "memory_all")
+    assert {"shared", "falls", "layers-agreement"} <= panels(at) and not {"value", "composition-parts"} & panels(at)
+    asked = {"tab": "Evidence", "all": "Layer by layer"}
+    assert address(at, *asked) == asked
+    other = opened(runs, "memories", monkeypatch, run="whole", memory="L1M5", **asked)
+    assert panels(other) == panels(at)
+    fire(other, "keys", "pressed", [{"id": 1, "key": "j"}])
+    assert panels(other) == panels(at) and address(other, *asked) == asked, "J keeps the tabs"
+
+
+@pytest.mark.parametrize("tab", ["Key & value", "Evidence", "On a text", "Over training"])
+def test_key_p_pins_what_the_open_tab_shows(
+    runs: Path, tab: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shutil.copytree(runs / "whole", tmp_path / "whole")
+    at = opened(tmp_path, "memories", monkeypatch, run="whole", memory="L1M5", tab=tab)
+    fire(at, "keys", "pressed", [{"id": 1, "key": "p"}])
+    assert not at.exception
+    (pin,) = load(notebook_path(tmp_path, at.session_state["notes"])).pins
+    assert "L1M5" in pin.title
+    assert pin.query.get("tab", "Key & value") == tab
+    assert len(pin.rows.frame())
 
 
 def test_a_memory_goes_into_the_ablation_and_out_again(at: AppTest) -> None:
@@ -176,7 +233,7 @@ def address(at: AppTest, *names: str) -> dict[str, str]:
 
 def test_a_search_opens_its_best_hit_until_a_memory_is_chosen(at: AppTest) -> None:
     def opened_now() -> str:
-        return [header.value for header in at.header][1]
+        return at.header[0].value
 
     at.text_input(key="memory").set_value("L0M0")
     at.text_input(key="wanted").set_value("e").run()
@@ -196,6 +253,8 @@ def test_an_address_that_is_searched_opens_its_memory(at: AppTest) -> None:
     assert "L0M9" in [each.value for each in at.header]
     at.text_input(key="wanted").set_value("L7M9").run()
     assert at.session_state["memory"] == "L0M9"
+    at.text_input(key="wanted").set_value("").run()
+    assert at.session_state["memory"] == "L0M9", "an emptied search leaves it open"
 
 
 def test_the_search_stands_in_the_address_and_is_restored_from_it(
@@ -245,6 +304,7 @@ def test_triggers_outside_the_sample_are_cut_when_asked(runs: Path, monkeypatch:
         memory for memory in range(128) if memory not in sampled and there.reading.triggers.present[1, memory].all()
     )
     at = opened(runs, "memories", monkeypatch, run="whole", memory=f"L1M{outside}")
+    turned(at, "Evidence")
     assert "of this memory" not in table(at, "its coefficient falls by")
     at.button(key="cut_triggers").click().run()
     assert not at.exception
@@ -316,6 +376,7 @@ def test_j_and_k_step_through_what_was_found(at: AppTest) -> None:
 
 
 def test_the_memory_is_read_on_the_text_of_the_sidebar(at: AppTest) -> None:
+    turned(at, "On a text")
     at.text_area(key="prompt").set_value("x = <img src=x onerror=alert(1)>\u202e").run()
     assert not at.exception
     row = views(at)["on_text"]["rows"][0]
@@ -337,12 +398,15 @@ def test_without_step_zero_and_without_cut_triggers_the_page_says_so(
 ) -> None:
     at = opened(runs, "memories", monkeypatch, run="alone", memory="L0M3")
     assert not at.exception
-    text = said(at)
-    assert "step 0 of this run was not read" in text
-    assert "(step 0:" not in text
+    assert "(step 0:" not in said(at)
+    assert "step 0 of this run was not read" in said(turned(at, "Layer by layer", "memory_all"))
+    text = said(turned(at, "How predictions come about", "memory_all"))
+    assert re.search(r"cutaway run ffn-composition \S+alone@24", text)
+    text = said(turned(at, "Over training"))
+    assert re.search(r"cutaway run ffn-memories \S+alone@0 .*--set n_deleted=0", text)
+    text = said(turned(at, "Evidence"))
     assert "No triggers were cut" in text
     assert "--set n_deleted=64" in text
-    assert re.search(r"cutaway run ffn-composition \S+alone@24", text)
     assert "step 0" not in table(at, "triggers that")
 
 
@@ -371,8 +435,9 @@ def test_a_damaged_checkpoint_costs_the_live_part_only(
     file.write_bytes(file.read_bytes()[:-3] + b"abc")
     at = opened(tmp_path, "memories", monkeypatch, run="whole", memory="L1M5")
     assert not at.exception
-    assert "model.safetensors was altered or cut short" in said(at)
     assert views(at)["triggers"]["rows"]
+    assert "model.safetensors was altered or cut short" in said(turned(at, "On a text"))
+    turned(at, "Evidence")
     assert not table(at, "triggers that").empty
 
 
@@ -424,6 +489,7 @@ def test_every_layer_is_in_every_figure_at_both_steps(runs: Path, monkeypatch: p
 def test_a_memory_is_followed_over_the_steps_that_were_studied(
     at: AppTest, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    turned(at, "Over training")
     rows = table(at, "triggers kept")
     assert list(rows["step"]) == [0, STEP]
     assert rows["triggers kept"].iloc[-1] == rows["promoted kept"].iloc[-1] == 1

@@ -1,8 +1,11 @@
-"""FFN memories: a search, one memory in full with its key and its value, and what its layer makes of it."""
+"""FFN memories: a search, one memory in full with its key and its value, and what all memories of the model make."""
+
+from functools import partial
 
 import streamlit as st
 
 from apps.dashboard import components, data, panels, selecting, telling
+from apps.dashboard.asked import Choice, tabs
 from apps.dashboard.memories import composition as memory_composition
 from apps.dashboard.memories import facts as memory_facts
 from apps.dashboard.memories import finder as memory_finder
@@ -16,6 +19,14 @@ from interp.memory_stream import require_memories
 from model.errors import CutawayError
 
 STUDY = "ffn-memories"
+
+ONE = ("Key & value", "Evidence", "On a text", "Over training")
+TAB = Choice(name="tab", key="memory_tab", options=ONE, usual=ONE[0])
+"""What is shown of one memory."""
+
+EVERY = ("What was found", "Layer by layer", "How predictions come about", "Turning values on")
+ALL = Choice(name="all", key="memory_all", options=EVERY, usual=EVERY[0])
+"""What is shown of all memories, whichever is chosen."""
 
 
 def _unasked(shown: tuple[int, int]) -> None:
@@ -37,40 +48,51 @@ except CutawayError as error:  # there is nothing to show, and no command that w
     components.end()
 
 saved = components.on_shelf(STUDY, run, chosen.step, data.shelf(run, STUDY))
-memory = chosen.memory
-if saved is not None:
-    st.header("Find a memory")
-    listed = memory_finder.draw(saved)
-    result = saved.result
-    begun = memory or memory_finder.searched_in(result) or memory_finder.best(listed, result)
+
+
+UNSTUDIED = f"This comes from {STUDY}, which has no result at this checkpoint; the command stands above."
+
+
+def _found() -> None:
+    if saved is None:
+        components.caption(UNSTUDIED)
+        return
+    telling.findings(data.findings(saved))
+    panels.whole_study(saved, n=saved.result.n_prefixes, unit="prefixes")
+
+
+def _layers(layer: int) -> None:
+    if saved is None:
+        components.caption(UNSTUDIED)
+    else:
+        memory_layers.draw(saved, layer)
+
+
+if saved is None:
+    memory = chosen.memory or (0, 0)
+    st.header(f"{memory_name(*memory)} on a text")
+    _unasked(memory)
+    memory_on_text.draw(run, chosen, memory, saved)
+else:
+    listed, result = memory_finder.draw(saved), saved.result
+    begun = chosen.memory or memory_finder.searched_in(result) or memory_finder.best(listed, result)
     memory = begun or memory_facts.strongest(result)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.header(memory_name(*memory), width="content")
-        memory_finder.steps(listed, memory)
+    memory_parts.heading(saved, run, chosen, memory, listed)
     _unasked(memory)
     if begun is None:
         components.caption("none is chosen: of those that promote what follows their top trigger, the surest")
-    memory_parts.one(saved, run, chosen, memory)
-    memory_parts.evidence(saved, run, chosen, memory)
-    memory_over.draw(saved, run, memory, selecting.compared())
+    other = selecting.compared()
+    tabs(TAB, {
+        "Key & value": partial(memory_parts.one, saved, run, memory, other),
+        "Evidence": partial(memory_parts.evidence, saved, run, chosen, memory),
+        "On a text": partial(memory_on_text.draw, run, chosen, memory, saved),
+        "Over training": partial(memory_over.over_steps_of, saved, run, memory),
+    })  # fmt: skip
 
-memory = memory or (0, 0)
-st.header(f"{memory_name(*memory)} on a text")
-if saved is None:
-    _unasked(memory)
-memory_on_text.draw(run, chosen, memory, saved)
-
-if saved is not None:
-    st.header("Layers at a glance")
-    memory_layers.draw(saved, memory[0])
-
-st.header("How its layer's prediction comes about")
-memory_composition.draw(run, chosen.step, memory[0])
-
-st.header("What turning values on does")
-memory_promotion.draw(run, chosen.step)
-
-if saved is not None:
-    st.header("What the study found")
-    telling.findings(data.findings(saved))
-    panels.whole_study(saved, n=saved.result.n_prefixes, unit="prefixes")
+st.header("All memories")
+tabs(ALL, {
+    "What was found": _found,
+    "Layer by layer": partial(_layers, memory[0]),
+    "How predictions come about": partial(memory_composition.draw, run, chosen.step, memory[0]),
+    "Turning values on": partial(memory_promotion.draw, run, chosen.step),
+})  # fmt: skip

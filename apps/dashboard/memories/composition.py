@@ -53,12 +53,13 @@ def draw(run: Run, step: int | None, layer: int) -> None:
             rows = partial(case_rows, result, layer)
             panel = _panel(saved, "composition-cases", title, rows, python, f"{LIBRARY} case_rows")
             panels.table(panel, alt=f"Whose token layer {layer}'s is", height="content")
+    units = f"rules: 95% intervals over {result.n_units} {result.unit}"
     components.caption(
-        *READ_AS, "dealt: the layer's values dealt anew to its memories", "other: its update at another prefix",
+        *READ_AS, units, "dealt: a control, the layer's values permuted among its memories",
+        "other: its update at another prefix",
         None if result.at_step_zero is not None else "step 0 was not read",
     )  # fmt: skip
-    units = f"intervals over {result.n_units} {result.unit}"
-    components.provenance(saved, f"n = {result.n_prefixes:,} prefixes of {result.config.split} text", units)
+    components.provenance(saved, f"n = {result.n_prefixes:,} prefixes of {result.config.split} text")
     telling.findings(data.findings(saved))
     panels.whole_study(saved, n=result.n_prefixes, unit="prefixes")
 

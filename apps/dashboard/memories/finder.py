@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -27,8 +28,8 @@ from model.errors import CutawayError
 LIMIT = 200
 """Memories listed at most: more are better searched than scrolled."""
 
-FEW = 7
-"""Rows that are shown at once; with more the table scrolls."""
+FEW, HEIGHT = 5, 230
+"""Rows that are shown at once; with more the table scrolls, in so many pixels that the cut row says so."""
 
 ANY = ""
 
@@ -62,7 +63,7 @@ def draw(saved: SavedResult) -> list[str]:
     with st.container(key="memory_table"):
         panels.table(
             panel, shown=_shown(found.rows), pick="memory", alt=f"{found.n} memories found", widths=WIDTHS,
-            height=320 if len(found.rows) > FEW else "content",
+            height=HEIGHT if len(found.rows) > FEW else "content",
         )  # fmt: skip
     listed = [str(row["memory"]) for row in found.rows]
     many = f"the first {len(listed)} of {found.n:,} found" if found.n > len(listed) else f"{found.n:,} found"
@@ -131,7 +132,7 @@ def searched_in(result: Result) -> Memory | None:
 def _asked(result: Result) -> Query:
     """What is looked for: one text, and what else a memory must be."""
     n_layers = result.n_layers
-    parts = _parts(n_layers)
+    parts, searched = _parts(n_layers), partial(_searched, result)
     for notice in restore(list(parts.values())):
         st.warning(components.literal(notice), icon=":material/link_off:")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -140,18 +141,18 @@ def _asked(result: Result) -> Query:
             placeholder="a token, the end of a trigger, or L1M37",
         )  # fmt: skip
         layer = st.selectbox(
-            "Layer", [ANY, *map(str, range(n_layers))], key=parts["layer"].key, width=90, on_change=_searched,
+            "Layer", [ANY, *map(str, range(n_layers))], key=parts["layer"].key, width=90, on_change=searched,
             format_func=lambda each: each or "any",
         )  # fmt: skip
         kind = st.selectbox(
-            "Pattern of its triggers", [ANY, *TriggerPattern], key="wanted_kind", width=250, on_change=_searched,
+            "Pattern of its triggers", [ANY, *TriggerPattern], key="wanted_kind", width=250, on_change=searched,
             format_func=lambda each: kind_name(TriggerPattern(each)) if each else "any",
         )  # fmt: skip
         concept = st.text_input(
-            "Concept", key="wanted_concept", live=True, placeholder="digits", width=130, on_change=_searched
+            "Concept", key="wanted_concept", live=True, placeholder="digits", width=130, on_change=searched
         )
         state = st.selectbox(
-            "State", [ANY, *MemoryState], key="wanted_state", width=110, on_change=_searched,
+            "State", [ANY, *MemoryState], key="wanted_state", width=110, on_change=searched,
             format_func=lambda each: each or "any",
         )  # fmt: skip
     write(list(parts.values()))
@@ -171,35 +172,38 @@ def _open_address(result: Result) -> None:
     if address is not None:
         _open(memory_name(*address))
     else:
-        _searched()
+        _searched(result)
 
 
-def _searched() -> None:
+def _searched(result: Result) -> None:
     """Let go of the memory that was chosen before this search, so that the best hit is open until one is chosen.
 
-    A search for a memory by its name opens that one, or, where there is none, leaves the open one open.
+    A search for a memory by its name opens that one, or, where there is none, leaves the open one open; so does a
+    search that is emptied.
     """
-    if address_of(str(st.session_state.get("wanted") or "")) is None:
+    if _is_asked(result) and address_of(str(st.session_state.get("wanted") or "")) is None:
         st.session_state["memory"] = ""
+
+
+def _is_asked(result: Result) -> bool:
+    return any(st.session_state.get(part.key) for part in _parts(result.n_layers).values())
 
 
 def best(listed: Sequence[str], result: Result) -> Memory | None:
     """The best hit of a search; None where nothing is searched for, or nothing was found."""
-    asked = any(st.session_state.get(part.key) for part in _parts(result.n_layers).values())
-    place = parse_place(listed[0]) if asked and listed else None
+    place = parse_place(listed[0]) if listed and _is_asked(result) else None
     return None if place is None or place.index is None else (place.layer, place.index)
 
 
 def steps(listed: Sequence[str], memory: Memory) -> None:
     """Buttons and keys to the memories before and after this one among those that were found."""
     shown, names = memory_name(*memory), list(listed)
-    with st.container(horizontal=True, gap="small"):
-        for said, key, way in (("Previous", "K", -1), ("Next", "J", 1)):
-            st.button(
-                f"{said} ({key})", key=f"memory_{said.lower()}", disabled=_beside(names, shown, way) is None,
-                on_click=_step, args=(names, shown, way),
-            )  # fmt: skip
-            keys.bind(key, f"{said.lower()} memory of the list", _step, names, shown, way)
+    for said, key, way in (("Previous", "K", -1), ("Next", "J", 1)):
+        st.button(
+            said, key=f"memory_{said.lower()}", disabled=_beside(names, shown, way) is None, on_click=_step,
+            args=(names, shown, way), type="tertiary", help=f"{key} does the same",
+        )  # fmt: skip
+        keys.bind(key, f"{said.lower()} memory of the list", _step, names, shown, way)
 
 
 def _step(listed: Sequence[str], shown: str, way: int) -> None:

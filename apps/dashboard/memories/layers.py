@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -42,7 +43,7 @@ def draw(saved: SavedResult, marked: int | None) -> None:
             _kinds(saved, about)
         with grid.cell(column_span=2):
             _confidence(saved, about)
-    components.caption(*READ_AS, without_step_zero(result))
+    components.caption(*READ_AS, *rests_on(result), without_step_zero(result))
     components.provenance(
         saved, f"n = {result.n_prefixes:,} prefixes of {result.config.split} text in {result.n_windows:,} windows"
     )
@@ -83,6 +84,32 @@ def _confidence(saved: SavedResult, about: dict[str, Any]) -> None:
         python=python,
     )  # fmt: skip
     panels.small(panel, by_layer_figure(found, title, axis=CONFIDENCE), CONFIDENCE_SAID)
+
+
+def rests_on(result: Result) -> tuple[str, str]:
+    """What the intervals are over, and how many of these there are; and what the grey ones are."""
+    summary = result.reading.summary
+    layers, cut = summary.layers, [each.last_beats_first for each in summary.layers]
+    over = [
+        f"that ever fired (n = {_span(each.agreement.n for each in layers)})",
+        f"all for concepts (n = {_span(each.concepts.n for each in layers)})",
+        *([f"a sample for cut triggers (n = {_span(each.n for each in cut if each is not None)})"] if any(cut) else []),
+        f"tenths of those of all layers (n = {_span(each.agreement.n for each in summary.confidence)})",
+    ]
+    deals = _span(each.agreement.n_permutations for each in layers)
+    directions = _span(each.concepts.n_random for each in layers)
+    return (
+        f"rules: 95% intervals over the memories of a layer {', '.join(over)}",
+        f"grey rules: 95% of {deals} deals of next tokens; for concepts, intervals over {directions} random directions",
+    )
+
+
+def _span(counts: Iterable[int]) -> str:
+    """One number, or from the least to the most."""
+    every = sorted(counts)
+    if not every:
+        return "0"
+    return f"{every[0]:,}" if every[0] == every[-1] else f"{every[0]:,} to {every[-1]:,}"
 
 
 def without_step_zero(result: Result) -> str | None:

@@ -13,6 +13,7 @@ from analyses.results import SavedResult
 from analyses.views import View, visible
 from apps.dashboard import components, panels, passes, snippets
 from apps.dashboard.data import Run
+from apps.dashboard.findings import pins
 from apps.dashboard.panels import Panel, about_live
 from apps.dashboard.state import Selection, memory_name
 from interp.live import LiveText
@@ -44,7 +45,9 @@ def draw(run: Run, chosen: Selection, memory: Memory, saved: SavedResult | None)
         ),
     )  # fmt: skip
     at = chosen.position_in(len(tokens))
-    panels.show(View.TOKEN_ROWS, coefficient_payload(tokens, values, at), panel)
+    payload = coefficient_payload(tokens, values, at)
+    panels.show(View.TOKEN_ROWS, payload, panel)
+    pins.offer(title=panel.title, sentences=[f"{source}."], panel=panel, view=View.TOKEN_ROWS, payload=payload)
     components.caption(source, f"{run.name}@{chosen.step}")
     key = f"written_at_{len(tokens)}"
     st.session_state[key] = len(tokens) - 1 if at is None else at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 
 import streamlit as st
@@ -11,14 +12,15 @@ from analyses.memories.tables import Memory
 from analyses.results import SavedResult, from_here
 from apps.dashboard import components, data, panels
 from apps.dashboard.data import Run
+from apps.dashboard.findings import pins
 from apps.dashboard.panels import Panel, about_saved
 from apps.dashboard.selecting import Compared
 from apps.dashboard.state import memory_name
 from model.errors import InputError
 
 
-def draw(saved: SavedResult, run: Run, memory: Memory, other: Compared | None) -> None:
-    """A table over the checkpoints, where there are several; and one beside another model, where one was chosen."""
+def over_steps_of(saved: SavedResult, run: Run, memory: Memory) -> None:
+    """A table over the checkpoints that were studied alike, or how to study another."""
     alike = [
         each
         for each in data.shelf(run, saved.study).results
@@ -26,13 +28,15 @@ def draw(saved: SavedResult, run: Run, memory: Memory, other: Compared | None) -
     ]
     if len(alike) > 1:
         _over_steps(saved, alike, memory)
-    if other is not None:
-        _beside(saved, run, memory, other)
+        return
+    settings = "".join(f" --set {shlex.quote(each)}" for each in saved.settings)
+    other = next((step for step in run.steps if step != saved.provenance.step), None)
+    commands = [] if other is None else [f"cutaway run {saved.study} {data.spelled(run, other)}{settings}"]
+    components.missing("No other checkpoint was studied with the same settings.", *commands)
 
 
 def _over_steps(saved: SavedResult, alike: list[SavedResult], memory: Memory) -> None:
     result, name = saved.result, memory_name(*memory)
-    st.subheader("Over training")
     paths = [str(from_here(each.path)) for each in alike]
     panel = Panel(
         key="over_steps", title=f"{name} over training",
@@ -45,13 +49,15 @@ def _over_steps(saved: SavedResult, alike: list[SavedResult], memory: Memory) ->
                f"results = [load_result(path).result for path in {paths!r}]\nrows = over_steps(results, {memory})\n",
     )  # fmt: skip
     panels.table(panel, alt=f"{name} at every step that was studied", height="content")
+    pins.offer(title=panel.title, sentences=[], panel=panel)
     components.caption(
         "kept: share of the last step's stored triggers, and of its promoted tokens, that are there already",
         f"n = {result.n_prefixes:,} prefixes at each step", f"seed {result.config.seed}",
     )  # fmt: skip
 
 
-def _beside(saved: SavedResult, run: Run, memory: Memory, other: Compared) -> None:
+def beside(saved: SavedResult, run: Run, memory: Memory, other: Compared) -> None:
+    """What is told of it beside the memory of the same name in another model."""
     name = memory_name(*memory)
     st.subheader(f"Beside {components.literal(other.spec)}")
     shelf = data.shelf(other.run, saved.study)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -40,8 +40,9 @@ from analyses.views.memory import activity_figure, value_figure
 from apps.dashboard import components, keys, panels, passes, snippets
 from apps.dashboard.data import Run
 from apps.dashboard.findings import pins
-from apps.dashboard.memories import facts
+from apps.dashboard.memories import facts, finder, over
 from apps.dashboard.panels import Panel, about_saved
+from apps.dashboard.selecting import Compared
 from apps.dashboard.state import Selection, memory_name
 from interp.coefficient_bins import histogram_edges
 from model.errors import CutawayError
@@ -66,15 +67,23 @@ def panel_of(saved: SavedResult, memory: Memory, key: str, title: str, rows: Mem
     )  # fmt: skip
 
 
-def one(saved: SavedResult, run: Run, chosen: Selection, memory: Memory) -> None:
-    """A memory in full: its key, and its value beside it."""
+def heading(saved: SavedResult, run: Run, chosen: Selection, memory: Memory, listed: Sequence[str]) -> None:
+    """Its name and what can be said of it in a word, the way to its neighbours in the list, and what to do with it."""
     result = saved.result
-    with st.container(horizontal=True, gap="xsmall"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="memory_heading"):
+        st.header(memory_name(*memory), width="content")
         for word, colour in facts.states(result, memory):
             st.badge(components.literal(word), color=colour)
-    components.caption(*facts.facts(result, memory))
-    if not result.reading.activity.dead[*memory]:  # without what never fired nothing changes
-        _actions(run, chosen, memory)
+        finder.steps(listed, memory)
+        if not result.reading.activity.dead[*memory]:  # without what never fired nothing changes
+            _actions(run, chosen, memory)
+    components.caption(*facts.facts(result, memory), f"n = {result.n_prefixes:,} prefixes")
+
+
+def one(saved: SavedResult, run: Run, memory: Memory, other: Compared | None) -> None:
+    """A memory's key, and its value beside it; and the one of that name in the model that it is compared with."""
+    if other is not None:
+        over.beside(saved, run, memory, other)
     with st.grid(2, min_column_width=MIN_WIDTH, gap=("small", "medium")) as columns:
         with columns.cell():
             _key(saved, memory)
@@ -118,7 +127,6 @@ def _key(saved: SavedResult, memory: Memory) -> None:
     panel = panel_of(saved, memory, "histogram", title, activity_table)
     panels.chart(panel, figure, alt=title, width="stretch")
     components.caption(f"n = {result.n_prefixes:,} prefixes", "dashed: a tenth of the largest")
-    _factors(saved, memory)
 
 
 def _factors(saved: SavedResult, memory: Memory) -> None:
@@ -156,10 +164,13 @@ def evidence(saved: SavedResult, run: Run, chosen: Selection, memory: Memory) ->
             title = f"What triggers of {memory_name(*memory)} share, beside random prefixes"
             panel = panel_of(saved, memory, "shared", title, evidence_rows)
             panels.table(panel, alt="Shares of its triggers, beside random prefixes", height="content")
-            components.caption(*facts.evidence_facts(result, memory))
+            said = facts.evidence_facts(result, memory)
+            components.caption(*said)
+            pins.offer(title=title, sentences=[f"{memory_name(*memory)}: {', '.join(said)}."], panel=panel)
         with columns.cell():
             st.subheader("What a token of a trigger is worth")
             _falls(saved, run, chosen, memory)
+            _factors(saved, memory)
 
 
 def _falls(saved: SavedResult, run: Run, chosen: Selection, memory: Memory) -> None:
@@ -208,10 +219,11 @@ def _falls_panel(
 
 def _actions(run: Run, chosen: Selection, memory: Memory) -> None:
     name = memory_name(*memory)
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        listed = name in {place.label for place in chosen.ablate}
-        said = f"Take {name} out of the ablation" if listed else f"Add {name} to the ablation"
-        st.button(said, key="memory_ablate", on_click=components.toggle_ablation, args=(name,))
-        st.page_link("app_pages/ablate.py", label="Ablate", icon=":material/content_cut:", width="content")
+    listed = name in {place.label for place in chosen.ablate}
+    said = f"Take {name} out of the ablation" if listed else f"Add {name} to the ablation"
+    st.button(said, key="memory_ablate", on_click=components.toggle_ablation, args=(name,), type="tertiary",
+              icon=":material/check:" if listed else ":material/add:", help="X does the same")  # fmt: skip
     keys.bind("x", f"{name} into the ablation, or out of it", components.toggle_ablation, name)
-    st.code(ablate_command(f"{from_here(run.path)}@{chosen.step}", *memory), language="bash", wrap_lines=True)
+    st.page_link("app_pages/ablate.py", label="Ablate", icon=":material/content_cut:", width="content")
+    with st.popover("As a command", type="tertiary", icon=":material/terminal:"):
+        st.code(ablate_command(f"{from_here(run.path)}@{chosen.step}", *memory), language="bash", wrap_lines=True)
