@@ -39,6 +39,8 @@ class Plan:
     says: str = "without these two heads the model copies worse"
     bound: str = "harm >= 0.5"
     """What the ablation is expected to cost, in nats of copy_loss."""
+    control: str = "matched random sets"
+    """What it is held against: the beginning of its name on the page."""
     n: int = 64
     """Sequences that the ablation is measured on."""
 
@@ -150,7 +152,7 @@ class Session:
         expect(self.made.locator(".st-key-ablate input")).to_have_value(self.seen["ablate"], timeout=PATIENCE)
         self.write("says", self.plan.says)
         self.write("bound", self.plan.bound)
-        self.choose("control", "matched random sets")
+        self.choose("control", self.plan.control)
         self.choose("fill", "what other sequences hold")
         self.write("n_sequences", str(self.plan.n))
         expect(self.made.get_by_text("Nothing is measured yet")).to_be_visible(timeout=PATIENCE)
@@ -187,7 +189,8 @@ class Session:
             [str(Path(sys.executable).with_name("cutaway")), *arguments],
             capture_output=True, text=True, check=False, cwd=self.server.folder,
         )  # fmt: skip
-        assert words(self.seen["verdict"]) in words(done.stdout), done.stdout + done.stderr
+        verdict = words(self.seen["verdict"]).removeprefix("The claim")  # whose file the command names in its place
+        assert verdict in words(done.stdout).replace("`", ""), done.stdout + done.stderr
         return []
 
     def pin(self) -> Sequence[Locator]:

@@ -33,7 +33,7 @@ def real(folder: str, into: Path) -> Plan:
 def small(runs: Path, into: Path) -> Plan:
     """The session on a copy of the tests' runs, which have learned next to nothing."""
     shutil.copytree(runs, into, dirs_exist_ok=True)
-    return Plan(run="whole", twin="bare", last=STEP, n=16)
+    return Plan(run="whole", twin="bare", last=STEP, control="text with nothing to copy", n=16)
 
 
 def test_a_question_is_asked_tested_pinned_and_sent_on(tab, request: pytest.FixtureRequest, tmp_path: Path) -> None:
