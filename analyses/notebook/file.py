@@ -20,11 +20,7 @@ from pathlib import Path
 from analyses.notebook.pins import Change, Notebook, as_json, from_json
 from model.errors import CheckpointError, CutawayError, InputError, UnknownNameError
 from model.files import clear_os_errors, read_bytes, write_atomically
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None  # type: ignore[assignment]
+from model.locks import try_lock
 
 FOLDER = "_notes"
 MOST_FILE_BYTES = 64_000_000
@@ -82,11 +78,9 @@ def change(path: Path, how: Change) -> Notebook:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    if fcntl is None:
-        yield
-        return
     with clear_os_errors("opened", path):
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+        no_link = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | no_link, 0o600)
     try:
         _wait_for(descriptor)
         yield
@@ -95,12 +89,8 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _wait_for(descriptor: int) -> None:
-    assert fcntl is not None, "asked only where there are locks"
     deadline = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise CutawayError("The notebook is being written by another tab; try again.") from None
-            time.sleep(0.01)
+    while not try_lock(descriptor):
+        if time.monotonic() > deadline:
+            raise CutawayError("The notebook is being written by another tab; try again.")
+        time.sleep(0.01)

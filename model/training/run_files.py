@@ -23,13 +23,9 @@ import torch
 from model.dotted import dotted
 from model.errors import ConfigError, TrainingError
 from model.files import PARTIAL, REPLACED, clean_leftovers, clear_os_errors, read_json, write_json
+from model.locks import try_lock
 from model.settings import from_plain, to_plain
 from model.training.config import RunConfig
-
-try:
-    import fcntl
-except ImportError:  # Windows: without the lock, two trainings in one folder are the user's to avoid.
-    fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
 FILE_NAME = "run.json"
@@ -144,15 +140,9 @@ def note(out: Path, **values: Any) -> None:
 
 
 def _lock(descriptor: int, folder: Path) -> None:
-    """An advisory lock, which the system releases when the process ends, however it ends."""
-    if fcntl is None:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise TrainingError(f"Another process is training in {folder}; wait for it, or choose another --out.") from None
-    except OSError:
-        return  # A file system without locks.
+    """Keep other trainings out of the folder; where there are no locks, that is the user's to do."""
+    if not try_lock(descriptor):
+        raise TrainingError(f"Another process is training in {folder}; wait for it, or choose another --out.")
 
 
 def _spoken(value: Any) -> str:
