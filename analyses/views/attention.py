@@ -159,8 +159,21 @@ def _holding(scale: Scale, flat: Sequence[Tensor]) -> Scale:
 def _held(flat: Sequence[Tensor], focus: int, budget: int, *, causal: bool) -> list[int]:
     """The heads that are sent exactly: all while they fit, else the one in focus."""
     n_heads, size, _ = flat[0].shape
-    weights = len(flat) * n_heads * (size * (size + 1) // 2 if causal else size * size)
-    return list(range(n_heads)) if size <= EXACT_SIDE and weights * 2 * 4 / 3 <= budget else [focus]
+    return list(range(n_heads)) if holds_all(n_heads, size, len(flat), budget=budget, causal=causal) else [focus]
+
+
+def holds_all(n_heads: int, size: int, n_sides: int = 1, *, budget: int = BUDGET, causal: bool = True) -> bool:
+    """Whether every head is sent exactly, so that any of them can be shown by the same payload.
+
+    Args:
+        n_heads: heads of all layers.
+        size: tokens of the text.
+        n_sides: 2 where another pattern is compared with.
+        budget: bytes of encoded weights.
+        causal: whether keys after the query are masked.
+    """
+    weights = n_sides * n_heads * (size * (size + 1) // 2 if causal else size * size)
+    return size <= EXACT_SIDE and weights * 2 * 4 / 3 <= budget
 
 
 def _window(size: int, lock: tuple[int, int] | None) -> Payload:

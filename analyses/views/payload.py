@@ -112,7 +112,7 @@ def checked(payload: Payload) -> Payload:
     return payload
 
 
-LIVE = ("lock", "chosen", "set", "step", "token", "cells")
+LIVE = ("lock", "look", "chosen", "set", "step", "token", "cells")
 """Fields that a click changes: a host that can sends them apart, so that no click sends a pattern again."""
 
 
@@ -126,7 +126,8 @@ def live_fields(live: Mapping[str, Any]) -> Payload:
     """Return what `live` says of the fields that a click changes, as it stands in a payload.
 
     Args:
-        live: any of `lock`, a (query, key) or None; `chosen`, a head; `set`, the heads to ablate; `step`; `token`.
+        live: any of `lock`, a (query, key) or None; `look`, which head of a pattern is shown, by its place among all;
+            `chosen`, a head; `set`, the heads to ablate; `step`; `token`.
     """
     unknown = [name for name in live if name not in LIVE]
     if unknown:

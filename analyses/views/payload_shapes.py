@@ -101,7 +101,10 @@ def _attention_fits(payload: Mapping[str, Any]) -> str:
     n_heads = len(payload["heads"])
     if payload["size"] != len(payload["tokens"]):
         return f"its size is {payload['size']} for {len(payload['tokens'])} tokens"
-    return "" if max(payload["focus"], *payload["held"]) < n_heads else f"it shows a head beyond its {n_heads}"
+    look = payload.get("look", 0)  # only where another head than that in focus is shown
+    if not _whole(look):
+        return "its look is no whole number"
+    return "" if max(payload["focus"], look, *payload["held"]) < n_heads else f"it shows a head beyond its {n_heads}"
 
 
 def _grid_fits(payload: Mapping[str, Any]) -> str:

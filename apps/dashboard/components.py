@@ -63,7 +63,7 @@ def _answered(view: View, payload: Payload) -> Iterator[tuple[str, str]]:
 
 
 def _picked(key: str) -> None:
-    picked = st.session_state[key].get("picked") or {}
+    picked = (st.session_state.get(key) or {}).get("picked") or {}  # nothing, where the page was left meanwhile
     for name, value in picked.items():
         if name == "toggle":
             toggle_ablation(str(value))
@@ -238,10 +238,10 @@ def missing(what: str, *commands: str) -> None:
 
 def on_shelf(study: str, run: Run, step: int | None, shelf: Shelf) -> SavedResult | None:
     """The saved result at this step; where there is none, that is said, and so is what cannot be read."""
-    faults(study, run, step)
+    faults(study, run, step, shelf=shelf)
     every = shelf.every(step)
     if not every:
-        left_out = any(fault.step in (None, step) for fault in data.faults(run, study))
+        left_out = any(fault.step in (None, step) for fault in data.faults(shelf))
         missing_result(study, run, step, shelf, left_out=left_out)
         return None
     labels = {
@@ -263,13 +263,13 @@ def on_shelf(study: str, run: Run, step: int | None, shelf: Shelf) -> SavedResul
     return next(saved for saved in every if saved.provenance.config_hash == chosen)
 
 
-def faults(study: str, run: Run, step: int | None, *, commands: bool = True) -> None:
+def faults(study: str, run: Run, step: int | None, *, commands: bool = True, shelf: Shelf | None = None) -> None:
     """What is left out of a study's results: of damaged ones why; what has to be made again at this step, and how.
 
     Of other steps only those of other weights are told: they are missing wherever several steps stand together. Pages
-    that list commands of what is missing anyway need none here.
+    that list commands of what is missing anyway need none here. The study's shelf is read anew unless it is given.
     """
-    found = data.faults(run, study)
+    found = data.faults(shelf or data.shelf(run, study))
     if any(fault.outdated and fault.step == step for fault in found):
         caption(f"A result at step {step} was saved by another version of {study} and is left out: run it again.")
     changed = [fault for fault in found if fault.of_other_weights]

@@ -13,6 +13,7 @@ import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from analyses.registry import STUDIES, Finding, get_study
 from analyses.results import RECORD, TENSORS, OtherVersion, SavedResult, from_here
 from analyses.shelf import OtherWeights, Shelf
 from apps.dashboard.launch import ROOT_VARIABLE
-from model.checkpoint import CONFIG, Manifest, checkpoint_path, checkpoint_steps, read_manifest
+from model.checkpoint import CONFIG, MANIFEST, Manifest, checkpoint_path, checkpoint_steps, read_manifest
 from model.config import GPTConfig
 from model.errors import CheckpointError, CutawayError
 from model.files import leading_out
@@ -143,8 +144,15 @@ def _opened(path: str, step: int, stamps: tuple[tuple[str, int], ...]) -> Lab:
 
 
 def manifest(run: Run, step: int) -> Manifest:
-    """What the checkpoint says about itself."""
-    return read_manifest(checkpoint_path(run.path, step))
+    """What the checkpoint says about itself; a page asks several times, so it is read once each time it was written."""
+    folder = checkpoint_path(run.path, step)
+    return _manifest(folder, _stamp(folder / MANIFEST))
+
+
+@lru_cache(maxsize=1024)
+def _manifest(folder: Path, stamp: int) -> Manifest:
+    del stamp
+    return read_manifest(folder)
 
 
 def spelled(run: Run, step: int | None = None) -> str:
@@ -190,9 +198,9 @@ class Fault:
     sentence: str
 
 
-def faults(run: Run, study: str) -> tuple[Fault, ...]:
-    """The results of `study` for `run` that are left out."""
-    return tuple(_fault(error) for error in shelf(run, study).errors)
+def faults(shelf: Shelf) -> tuple[Fault, ...]:
+    """The results of a study for a run that are left out."""
+    return tuple(_fault(error) for error in shelf.errors)
 
 
 def _fault(error: CutawayError) -> Fault:
@@ -239,6 +247,19 @@ def verdicts(saved: SavedResult) -> tuple[Verdict, ...]:
     from analyses.attention_patterns import verdicts as weighed
 
     return weighed(saved.result)
+
+
+def verdict_rows(saved: SavedResult) -> pd.DataFrame:
+    """The same as rows, the best supported first; shared, so they are not to be changed."""
+    return _verdict_rows(saved, *identity(saved))
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _verdict_rows(_saved: SavedResult, folder: str, stamp: int) -> pd.DataFrame:
+    from analyses.heads.tables import listed
+
+    del folder, stamp
+    return listed(verdicts(_saved))
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)

@@ -28,6 +28,8 @@ JUNK = [
     (View.ATTENTION, {"tokens": 3}, '"tokens" has to be a list of texts'),
     (View.ATTENTION, {"tokens": ["a"]}, "its size is 3 for 1 tokens"),
     (View.ATTENTION, {"focus": 4}, "beyond its 4"),
+    (View.ATTENTION, {"look": 4}, "beyond its 4"),
+    (View.ATTENTION, {"look": "L0H1"}, "its look is no whole number"),
     (View.ATTENTION, {"scale": {"kind": "sequential"}}, '"scale" has to be a scale'),
     (View.ATTENTION, {"window": None}, '"window" has to be'),
     (View.HEAD_GRID, {"values": [["x"]]}, '"values" has to be rows of numbers'),

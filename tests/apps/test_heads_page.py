@@ -27,7 +27,7 @@ from analyses.heads.text import Choice, example_table, kept_examples, raised_tok
 from analyses.study import run_study
 from apps.dashboard import data, panels
 from apps.dashboard.frame.inputs import PROMPT
-from apps.dashboard.heads import bases, corpus, detail
+from apps.dashboard.heads import bases, corpus, detail, pattern
 from apps.dashboard.heads.lists import ORDERS
 from apps.dashboard.panels import Panel
 from interp.live import Basis
@@ -93,9 +93,27 @@ def test_a_picked_head_is_selected_on_every_page(whole_runs: Path, monkeypatch: 
     at = pick(opened(whole_runs, "heads", monkeypatch, run="whole"), "grid", {"head": "L1H2"})
     assert not at.exception
     assert at.session_state["head"] == "L1H2"
-    assert views(at)["attention"]["focus"] == 4 + 2
+    assert views(at)["attention"]["look"] == 4 + 2
     assert views(at)["grid"]["chosen"] == "L1H2"
     assert views(at.switch_page("app_pages/ablate.py").run())["harm_copy_loss"]["chosen"] == "L1H2"
+
+
+def test_going_to_another_head_sends_no_pattern_and_no_grid_again(
+    whole_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sent(at: AppTest) -> dict[str, str]:
+        return {part.proto.id.rsplit("-", 1)[-1]: part.proto.json for part in at.get("bidi_component")}
+
+    at = opened(whole_runs, "heads", monkeypatch, run="whole")
+    before = sent(at)
+    after = sent(pressed(at, "j"))
+    assert after["attention"] == before["attention"]
+    assert after["grid"] == before["grid"]
+    assert after["attention_live"] != before["attention_live"]
+    monkeypatch.setattr(pattern, "holds_all", lambda *_: False)  # of so many heads that only one is sent exactly
+    one = views(opened(whole_runs, "heads", monkeypatch, run="whole", head="L1H1"))["attention"]
+    assert "look" not in one
+    assert one["focus"] == 4 + 1
 
 
 def test_a_locked_cell_comes_back_and_can_be_released(whole_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

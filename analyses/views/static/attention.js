@@ -45,8 +45,9 @@ function receive(view, data) {
 // The head that is shown while none is pointed at: what was just clicked, until the host answers; else what it chose.
 const homeOf = (view) => view.asked ?? view.data.look ?? view.data.focus
 
-function settle(view, { lock = null }) {
+function settle(view, { lock = null, look }) {
   const now = performance.now()
+  if (look !== undefined && settled(view.sent, "head", view.data.heads[look], now)) confirmHead(view, look)
   if (settled(view.sent, "lock", lock, now)) {
     delete view.sent.lock
     const state = reduced(view, { type: "confirm", cell: lock })
@@ -54,6 +55,17 @@ function settle(view, { lock = null }) {
     Object.assign(view, { lock: state.lock })
   }
   paint(view)
+}
+
+// The host chose a head of those that were sent: shown at once, unless another is pointed at.
+function confirmHead(view, look) {
+  delete view.sent.head
+  if (look === view.data.look && view.asked === null) return
+  const pointed = view.shown !== homeOf(view)
+  Object.assign(view, { asked: null, data: { ...view.data, look } })
+  if (!pointed) view.shown = look
+  markThumbs(view)
+  view.baseKey = view.farKey = null
 }
 
 const cropToShow = (view, cell) =>

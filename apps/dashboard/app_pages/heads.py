@@ -17,14 +17,14 @@ other = selecting.compared()
 st.title("Heads")
 components.run_line(run, chosen.step)
 saved = components.on_shelf(STUDY, run, chosen.step, data.shelf(run, STUDY))
-results = sources.saved_of(run, chosen.step) | ({} if saved is None else {STUDY: saved})
+results = sources.saved_of(run, chosen.step, saved)
 every = [] if saved is None else list(data.verdicts(saved))
 asked, grid = None, None
 if saved is None and sources.DYNAMICS in results:
     components.caption("Until then: kinds of attention by training-dynamics, which looked at this checkpoint.")
 if results:
     asked = head_scores.ask(results)
-order = lists.order_of(asked, every) or lists.labels_of(run)
+order = lists.order_of(asked, saved) or lists.labels_of(run)
 head = chosen.head or lists.first(order)
 verdict = next((each for each in every if (each.layer, each.head) == head), None)
 ablated = [place.label for place in chosen.ablate]
@@ -36,7 +36,7 @@ with left:
             grid = head_scores.grids(asked, results, chosen.step, head, ablated)
         else:
             comparing.draw(asked, results, other, (chosen.spec, other.spec), head, ablated)
-        lists.draw(asked, every, results, head_name(*head))
+        lists.draw(asked, saved, results, head_name(*head))
     if saved is not None and verdict is not None:
         verdicts.card(saved, verdict, grid)
 lists.bind(order, head_name(*head))

@@ -7,13 +7,11 @@ from typing import Any
 
 import streamlit as st
 
-from analyses.attention.verdicts import Verdict
 from analyses.heads.score_sources import scores
 from analyses.heads.scores import MEANINGS, RANDOM, TEXT, Absent, HeadScores, score_rows, score_title, two_scores
-from analyses.heads.tables import listed
 from analyses.results import SavedResult
 from analyses.views.two_scores import two_scores_figure
-from apps.dashboard import components, keys, panels, selecting
+from apps.dashboard import components, data, keys, panels, selecting
 from apps.dashboard.asked import Choice, begin, end
 from apps.dashboard.data import Run
 from apps.dashboard.heads import sources, verdicts
@@ -32,13 +30,13 @@ TOPS = ("5", "10", "20", "50", "all")
 """How many heads a list may show, as the address spells it; those that are fewer than there are, are offered."""
 
 
-def draw(asked: Asked | None, every: Sequence[Verdict], results: Mapping[str, SavedResult], head: str) -> None:
-    """The lists, one of them open, in which `head` is ticked."""
+def draw(asked: Asked | None, patterns: SavedResult | None, results: Mapping[str, SavedResult], head: str) -> None:
+    """The lists, one of them open, in which `head` is ticked; `patterns` is what the standing of heads is of."""
     by_standing, by_score, two = st.tabs(list(ORDERS.values()), key=ORDER.key, on_change="rerun")
     end(ORDER)
     if by_standing.open:
         with by_standing:
-            _by_standing(every, results, head)
+            _by_standing(patterns, head)
     if asked is not None and asked.ranking is not None and by_score.open:
         with by_score:
             _by_score(asked, asked.ranking, results, head)
@@ -50,12 +48,12 @@ def draw(asked: Asked | None, every: Sequence[Verdict], results: Mapping[str, Sa
             _two(results, head)
 
 
-def order_of(asked: Asked | None, every: Sequence[Verdict]) -> list[str]:
+def order_of(asked: Asked | None, patterns: SavedResult | None) -> list[str]:
     """The labels of the heads in the order of the list that is open: the first is shown until one is chosen."""
     open_list, ranking = begin(ORDER), None if asked is None else asked.ranking
-    if ranking is not None and (open_list != ORDERS["standing"] or not every):
+    if ranking is not None and (open_list != ORDERS["standing"] or patterns is None):
         return [f"L{layer}H{index}" for layer, index in ranking.ordered()]
-    return [str(label) for label in listed(every)["head"]] if every else []
+    return [] if patterns is None else [str(label) for label in data.verdict_rows(patterns)["head"]]
 
 
 def first(order: Sequence[str]) -> Head:
@@ -94,21 +92,20 @@ def choose(label: str) -> None:
     st.session_state["head"] = label
 
 
-def _by_standing(every: Sequence[Verdict], results: Mapping[str, SavedResult], head: str) -> None:
-    saved = results.get("attention-patterns")
+def _by_standing(saved: SavedResult | None, head: str) -> None:
     if saved is None:
         components.caption("There are no verdicts without a result of attention-patterns.")
         return
     panel = Panel(
         key="head_table",
         title="Every head by its standing",
-        rows=lambda: listed(every),
+        rows=lambda: data.verdict_rows(saved),
         about=panels.about_saved(saved, n=saved.result.headline.n_sequences, unit="sequences of random tokens"),
         python=sources.one(
             saved, "rows = verdict_rows(result)", imports=["from analyses.heads.tables import verdict_rows"]
         ),
     )
-    rows = listed(every)
+    rows = data.verdict_rows(saved)
     shown = rows.assign(standing=[[word] for word in rows["standing"]])[list(WIDTHS)]
     words = {word.value: colour for word, colour in verdicts.COLOURS.items()}
     panels.table(
@@ -116,7 +113,7 @@ def _by_standing(every: Sequence[Verdict], results: Mapping[str, SavedResult], h
         picked=head, words=words, helps=HELPS, widths=WIDTHS,
     )  # fmt: skip
     components.caption(
-        f"{len(every)} heads, the best supported first",
+        f"{len(rows)} heads, the best supported first",
         f"n = {saved.result.headline.n_sequences} sequences of random tokens", f"seed {saved.provenance.seed}",
         f"{saved.provenance.run}@{saved.provenance.step}", _weights(), CLICK,
     )  # fmt: skip

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 from torch import Tensor
 
 from analyses.heads.text import pattern_table
 from analyses.views import View, attention_payload, visible
-from analyses.views.attention import EXACT_SIDE
+from analyses.views.attention import EXACT_SIDE, holds_all
 from analyses.views.payload import Payload, live_fields
 from apps.dashboard import components, panels, passes, snippets
 from apps.dashboard.data import Run
@@ -45,12 +46,17 @@ def draw(run: Run, chosen: Selection, head: Head, other: Compared | None, verdic
     values = passes.attention(run, chosen, basis)
     theirs, names = _other(chosen, basis, other, values, live.tokens)
     lock = chosen.cell if chosen.cell is not None and max(chosen.cell) < len(live.tokens) else None
-    if len(live.tokens) <= EXACT_SIDE:  # the whole text is sent, whatever is locked
+    n_layers, n_heads, size, _ = values.shape
+    clicked: dict[str, Any] = {"lock": lock}  # what a click changes, and is sent apart
+    sent = head
+    if holds_all(n_layers * n_heads, size, 1 if theirs is None else 2):  # then whichever head is looked at
+        sent, clicked["look"] = (0, 0), head[0] * n_heads + head[1]
+    if size <= EXACT_SIDE:  # the whole text is sent, whatever is locked
         texts = (passes.checkpoint_of(run, chosen.step), chosen.text.value, chosen.prompt)
         there = "" if theirs is None or other is None else passes.checkpoint_of(other.run, other.step)
-        payload = _payload(values, theirs, live.tokens, texts, there, basis, head, names)
+        payload = _payload(values, theirs, live.tokens, texts, there, basis, sent, names)
     else:
-        payload = _drawn(values, theirs, live.tokens, basis, head, names, lock)
+        payload = _drawn(values, theirs, live.tokens, basis, sent, names, lock)
     asked = f"{chosen.text.value!r}, {chosen.prompt!r}"
     panel = Panel(
         key="attention",
@@ -68,13 +74,13 @@ def draw(run: Run, chosen: Selection, head: Head, other: Compared | None, verdic
             imports=["from analyses.heads.text import pattern_table", "from interp.live import attention_in, look"],
         ),
     )  # fmt: skip
-    panels.show(View.ATTENTION, payload, panel, live={"lock": lock})
+    panels.show(View.ATTENTION, payload, panel, live=clicked)
     locked = _locked(values, live.tokens, head, lock, basis)
     seen = f"Drawn: {head_name(*head)} at {run.name}@{chosen.step} on one text of {len(live.tokens)} tokens"
     here = f"{seen}, {live.source}{f'; {locked}' if locked else ''}."
     pins.offer(
         title=panel.title, sentences=[*verdict, here], panel=panel, view=View.ATTENTION,
-        payload={**payload, **live_fields({"lock": lock})},
+        payload={**payload, **live_fields(clicked)},
     )  # fmt: skip
     components.caption(locked)
     components.caption(live.source, f"{run.name}@{chosen.step}", bases.EXPLAINED[basis])
@@ -85,7 +91,7 @@ def _payload(
     _values: Tensor, _theirs: Tensor | None, _tokens: Sequence[str], texts: tuple[str, str, str], there: str,
     basis: Basis, head: Head, names: tuple[str, str],
 ) -> Payload:  # fmt: skip
-    """The view of one head, remembered by checkpoint and text; what is locked is sent apart."""
+    """The view, remembered by checkpoint and text; what is locked is sent apart, and so is which head is looked at."""
     del texts, there
     return _drawn(_values, _theirs, _tokens, basis, head, names, None)
 

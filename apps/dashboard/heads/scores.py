@@ -70,7 +70,17 @@ def ask(results: Mapping[str, SavedResult]) -> Asked:
     )  # fmt: skip
     name = end(KIND)
     on = _pick_reading(kinds, name)
-    return Asked(name=name, on=on, measured=scores(opened, name, on), text=scores(opened, name, TEXT))
+    which = (sources.identity(results), selecting.selection().step, name)
+    return Asked(name=name, on=on, measured=_scores(opened, *which, on), text=_scores(opened, *which, TEXT))
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _scores(
+    _opened: Mapping[str, Any], results: tuple[str, ...], step: int | None, name: str, on: str
+) -> HeadScores | Absent:
+    """One score, remembered by the results at hand: going through heads changes none."""
+    del results, step
+    return scores(_opened, name, on)
 
 
 def readings_of(result: Any) -> list[str]:

@@ -13,22 +13,30 @@ from analyses.results import SavedResult, from_here
 from apps.dashboard import data, snippets
 from apps.dashboard.data import Run
 
-ABOUT_HEADS = ("attention-patterns", "head-ablation", "head-importance", "self-repair", "head-circuits", "probes")
+PATTERNS = "attention-patterns"
+
+ABOUT_HEADS = (PATTERNS, "head-ablation", "head-importance", "self-repair", "head-circuits", "probes")
 """The studies that say something of single heads."""
 
 
-def saved_of(run: Run, step: int | None) -> dict[str, SavedResult]:
-    """The newest result of each of them at one checkpoint, by the study's name.
+def saved_of(run: Run, step: int | None, chosen: SavedResult | None = None) -> dict[str, SavedResult]:
+    """The newest result of each of them at one checkpoint, by the study's name; of attention-patterns the `chosen` one.
 
     Without attention-patterns, that of training-dynamics which looked at this checkpoint, if any.
     """
-    found = ((study, data.shelf(run, study).at(step)) for study in ABOUT_HEADS)
-    results = {study: saved for study, saved in found if saved is not None}
-    if "attention-patterns" not in results:
+    results = {} if chosen is None else {PATTERNS: chosen}
+    found = ((study, data.shelf(run, study).at(step)) for study in ABOUT_HEADS if study not in results)
+    results |= {study: saved for study, saved in found if saved is not None}
+    if PATTERNS not in results:
         every = reversed(data.shelf(run, DYNAMICS).results)
         newest = next((saved for saved in every if step in saved.result.steps), None)
         results |= {} if newest is None else {DYNAMICS: newest}
     return results
+
+
+def identity(results: Mapping[str, SavedResult]) -> tuple[str, ...]:
+    """What changes with any of the results; they were read a moment ago, so the disk is not asked again."""
+    return tuple(f"{saved.path} {saved.provenance.created}" for saved in results.values())
 
 
 def opened(results: Mapping[str, SavedResult], step: int | None) -> dict[str, Any]:
