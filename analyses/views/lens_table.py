@@ -57,6 +57,7 @@ def lens_table_payload(
     other: LiveLens | None = None,
     names: tuple[str, str] = ("A", "B"),
     n_top: int = N_TOP,
+    begin: int | None = None,
     hint: str = HINT,
 ) -> Payload:
     """Return what the lens table draws.
@@ -71,6 +72,7 @@ def lens_table_payload(
         other: the same text in another model, or at another step.
         names: what the two are called.
         n_top: how many tokens of each cell are sent, of those that were read.
+        begin: the position in the text that is in sight at first where none is locked.
         hint: the line below while nothing is pointed at.
 
     Raises:
@@ -107,6 +109,7 @@ def lens_table_payload(
             "token": token,
             "chosen": place,
             "cells": cells.value,
+            "begin": begin,
         }
     )
 

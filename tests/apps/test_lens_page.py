@@ -77,6 +77,7 @@ def test_what_is_picked_moves_the_page_and_its_address(whole_runs: Path, monkeyp
     at = lens(whole_runs, monkeypatch)
     last = len(table(at)["tokens"]) - 1
     assert table(at)["token"] is None, "nothing is chosen, so nothing is locked"
+    assert table(at)["begin"] == last - 1
     assert f"Position {last - 1} " in said(at), "and the page looks at the last position that a token follows"
     assert f"below: position {last - 1}, the last that a token follows; none is chosen" in said(at)
     at = pick(at, "lens_table", {"token": str(last), "place": "L0"})

@@ -51,6 +51,18 @@ def test_pointing_and_arrows_send_nothing_and_a_click_locks_what_python_says(tab
     assert unexpected(watch) == []
 
 
+def test_where_nothing_is_chosen_the_position_that_is_looked_at_is_in_sight(tab, server: Server) -> None:
+    made, watch = tab()
+    go(made, server, "lens?run=whole&prompt=" + "def f(x):return x " * 2)
+    position = made.locator(f"{TABLE} td.cell[data-place='0']").count() - 2
+    expect(made.get_by_role("heading", name=re.compile(f"^Position {position} "))).to_be_visible()
+    expect(cell(made, 0, position)).to_be_in_viewport()
+    expect(cell(made, 0, 0)).not_to_be_in_viewport()
+    expect(made.locator(f"{TABLE} [aria-selected='true']")).to_have_count(0)
+    expect(made.locator(f"{TABLE} td.cell[tabindex='0']")).to_have_attribute("data-position", str(position))
+    assert unexpected(watch) == []
+
+
 def test_the_address_restores_the_view(tab, server: Server) -> None:
     made, _ = tab()
     go(made, server, "lens?run=whole&token=9&b=whole@0")

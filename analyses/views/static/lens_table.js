@@ -136,7 +136,7 @@ function drawTable(view) {
   })
   table.tBodies[0].replaceChildren(...rows)
   const last = element("tr")
-  last.append(element("th", "side", data.target), ...data.tokens.map((_, position) => footOf(view, shown, position)))
+  last.append(element("th", "side", data.target), ...data.tokens.map((_, position) => targetBelow(view, shown, position)))
   table.tFoot.replaceChildren(last)
   const widest = Math.max(...data.words.map((word) => [...word].length), ...data.tokens.map((token) => [...token].length))
   table.style.setProperty("--cell", `${clamp(widest, 2, 8) + 2}ch`)
@@ -163,7 +163,7 @@ function fill(view, cell, place, position) {
   if (change && view.shows !== 2) cell.append(element("span", "arrow", change > 0 ? "▴" : "▾"))
 }
 
-function footOf(view, shown, position) {
+function targetBelow(view, shown, position) {
   const guessed = isGuessed(view.data, position)
   const foot = element("td", "foot")
   const hit = isTarget(shown, shown.places.length - 1, position) ? " hit" : ""
@@ -251,6 +251,15 @@ function receive(view, sent) {
     drawTable(view)
   }
   settle(view, data)
+  if (anew && !view.lock) beginAt(view, (data.begin ?? data.start) - data.start)
+}
+
+// Where nothing is locked, Tab and the first sight are of the position that the host looks at.
+function beginAt(view, position) {
+  const at = { place: shownTable(view).places.length - 1, position }
+  if (!cellOf(view, at)) return
+  reachable(view, at)
+  bringIntoSight(view, at)
 }
 
 function settle(view, { token = null, chosen = null, cells }) {

@@ -113,7 +113,7 @@ def read(run: Run, chosen: Selection, compared: Compared | None) -> Looked | Non
 
 def _position(chosen: Selection, n_text: int) -> int:
     """The chosen position; else the last one that a token of the text follows."""
-    chosen_at, otherwise = chosen.position_in(n_text), max(0, n_text - 2)
+    chosen_at, otherwise = chosen.position_in(n_text), reads.at_first(n_text)
     if chosen_at is None and chosen.position is not None:
         part = "token" if chosen.token is not None else "cell"
         said = f"{part}: there is no position {chosen.position} in this text; it has 0..{n_text - 1}"

@@ -73,7 +73,14 @@ def _table(
 ) -> Payload:
     del wheres
     short = SHORT[Target(target)]
-    return lens_table_payload(_seen, target=short, guessed=target == Target.NEXT, other=_other, names=names)
+    return lens_table_payload(
+        _seen, target=short, guessed=target == Target.NEXT, other=_other, names=names, begin=at_first(_seen.n_text)
+    )
+
+
+def at_first(n_text: int) -> int:
+    """The position that is looked at where none is chosen: the last that a token of the text follows."""
+    return max(0, n_text - 2)
 
 
 @st.cache_resource(max_entries=48, show_spinner=False)
