@@ -25,7 +25,8 @@ READINGS = {
         "darker it is, the more of its attention lands where that kind of head would put it. An induction head is "
         "dark at an unseen period and pale where the copy is re-ordered. In the middle each head has a line: its "
         "attention, whether its weights copy, what is lost without it, how far back it looks; behind its label stands "
-        "what it attends like, and whether that is disputed, open or without effect. Below: the strongest head's "
+        "what it attends like (no kind: like none looked for), and whether that is disputed, open or without effect. "
+        "Below: the strongest head's "
         "pattern, and which head reads which."
     ),
     "head-ablation": (
@@ -60,10 +61,10 @@ READINGS = {
     "ffn-composition": (
         "Layers stand from left to right. Above: the share of memories that are active; how often none of those has "
         "the layer's own top token; how often the stream that the layer reads has the model's token already. Blue is "
-        "this checkpoint, orange step 0, grey a control. Below, blue is where the stream's token is kept and orange "
-        "where it changes: to the FFN's own (dark) or to a third one that neither had on top (light). Beside it the "
-        "same with the update of another prefix: what differs is what the layer does for this one. Right, how much of "
-        "the update its largest parts explain."
+        "this checkpoint, orange step 0, grey a control. Below, blue is where the stream's token stays on top and "
+        "orange where it changes: to the FFN's own (dark) or to a third one that neither had on top (light). Beside it "
+        "the same with the update of another prefix: what differs is what the layer does for this one. Right, how much "
+        "of the update its largest parts explain."
     ),
     "memory-promotion": (
         "Left, how much of a concept the model writes when the memories that promote it are turned on, further and "

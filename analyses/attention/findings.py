@@ -205,7 +205,10 @@ def _rule(result: Result, kind: Kind) -> str:
     """What a head would have to show, and where no head could show it."""
     config = result.config
     if kind in BY_CONTENT and result.headline.trained:
-        return "at a period that training showed, a learned distance cannot be told from a match, so no head counts"
+        return (
+            "at a period that training showed, a learned distance cannot be told from finding the earlier copy, so no "
+            "head counts"
+        )
     if not can_be_found(result, kind):
         bar = config.times_chance * result.headline[kind].chance
         return (

@@ -30,7 +30,7 @@ from interp.places import head
 from interp.wording import nats, nothing_earlier, number, with_interval
 
 _K = PATHS.index("K")
-_UNTOLD = "at a period that training showed, a learned distance cannot be told from a match"
+_UNTOLD = "at a period that training showed, a learned distance cannot be told from finding the earlier copy"
 _BELOW = 2.0
 """So many standard deviations below its null, a writer is called less read than that."""
 _AGREES = 0.8
@@ -182,7 +182,8 @@ def _held(result: Result) -> str:
 def _receivers(result: Result) -> str:
     names = result.receivers
     if result.trained:  # no head has the name there
-        return f"{names[0]}" if len(names) == 1 else f"the {len(names)} heads that look where a match would be"
+        several = f"the {len(names)} heads that attend to the token after the earlier copy"
+        return names[0] if len(names) == 1 else several
     if len(names) == 1:
         return f"the induction head {names[0]}"
     n_found = len(result.discovery.induction_heads)

@@ -63,13 +63,13 @@ def active_panel(result: Result) -> Any:
 
 
 def agreement_panel(result: Result) -> Any:
-    """How often no active memory has the layer's token; dashed: no memory at all, grey: dealt values."""
+    """How often no active memory has the layer's token; dashed: no memory at all, grey: permuted values."""
     place = {kind: number for number, kind in enumerate(Counted)}
     own, every = place[Counted.ACTIVE], place[Counted.ALL]
     layers = _shown(result, lambda found: (found.zero_agreement, (own,)), "no memory agrees")
     layers += _line(_rows(result.now.zero_agreement, every), _NOW, "no memory agrees", dashed=True)
     layers += _line(_rows(result.now.zero_agreement_dealt, own), _CONTROL, "no memory agrees")
-    return _panel(layers, "No active memory has its token", "dashed: no memory at all; grey: values dealt")
+    return _panel(layers, "No active memory has its token", "dashed: no memory at all; grey: values permuted")
 
 
 def residual_panel(result: Result) -> Any:
@@ -106,7 +106,7 @@ def breakdown_panel(result: Result, *, other: bool = False) -> Any:
         )
     )
     title = "With another prefix's update" if other else "Where the output's token comes from"
-    return _panel([bars], title, "control" if other else "stream kept in blue, changed in orange")
+    return _panel([bars], title, "control" if other else "stream's token stays: blue; changes: orange")
 
 
 def top_k_panel(result: Result) -> Any:

@@ -69,7 +69,7 @@ def active_finding(result: Result) -> Finding:
 
 
 def zero_finding(result: Result) -> Finding:
-    """Whether most predictions of a layer are those of none of its active memories, more than with values dealt."""
+    """Whether most predictions of a layer are those of none of its active memories, more than with values permuted."""
     now, place = result.now, _PLACE[Counted.ACTIVE]
     zero = now.zero_agreement.mean
     above, below = sides(zero[place], HALF, now.p_zero, result.config.alpha)
@@ -78,7 +78,7 @@ def zero_finding(result: Result) -> Finding:
     found, opening = verdict_of(
         result,
         (above, below),
-        Beyond("more than with values dealt", more),
+        Beyond("more than with values permuted among its memories", more),
         holds="most predictions are those of no active memory",
         fails="most predictions are those of an active memory, too",
     )
@@ -88,11 +88,11 @@ def zero_finding(result: Result) -> Finding:
         start = at_start(result, lambda start: start.zero_agreement.mean[place, layer])
         return (
             f"layer {layer} {share_of(now.zero_agreement[place, layer])} (of no memory at all {every}, of none by the "
-            f"sign of its coefficient {signed}; with values dealt {percent(dealt[layer])}{start})"
+            f"sign of its coefficient {signed}; with values permuted {percent(dealt[layer])}{start})"
         )
 
     what = "the layer's top token is no active memory's top token"
-    after = f"in {named_layers(fewer)} some memory agrees more often than with values dealt" if fewer else ""
+    after = f"in {named_layers(fewer)} some memory agrees more often than with values permuted" if fewer else ""
     return about_layers(result, (found, f"{opening} ({what})"), of, zero[place], after=after)
 
 

@@ -78,8 +78,8 @@ def kept_finding(result: Result) -> Finding:
         result,
         (above, below),
         Beyond("more than with another prefix's update", more),
-        holds=f"the stream's token is kept in more than {level}",
-        fails=f"the stream's token is kept in fewer than {level}",
+        holds=f"the stream's token stays on top in more than {level}",
+        fails=f"the stream's token stays on top in fewer than {level}",
     )
 
     def of(layer: int) -> str:
@@ -87,7 +87,8 @@ def kept_finding(result: Result) -> Finding:
         shares = ", ".join(f"{case.name.lower()} {share_of(result.now.breakdown[case, layer])}" for case in cases)
         other, dealt = percent(kept_other[layer]), percent(_kept(result.now.breakdown_dealt)[layer])
         start = at_start(result, lambda start: _kept(start.breakdown)[layer])
-        return f"layer {layer} {shares} (kept with another prefix's update {other}, with dealt values {dealt}{start})"
+        beside = f"stays with another prefix's update {other}, with the layer's values permuted {dealt}{start}"
+        return f"layer {layer} {shares} ({beside})"
 
     return about_layers(result, (found, opening), of, kept)
 

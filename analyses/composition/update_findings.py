@@ -35,8 +35,8 @@ def carried_finding(result: Result) -> Finding:
         result,
         (above, below),
         since_start(result, "more than at step 0", lambda each: each.sub_updates.top.r_squared.mean[place], since),
-        holds=f"{which} are more than half of what is written",
-        fails=f"{which} are less than half of what is written",
+        holds=f"{which} are more than half of the update",
+        fails=f"{which} are less than half of the update",
     )
 
     def of(layer: int) -> str:
@@ -47,7 +47,7 @@ def carried_finding(result: Result) -> Finding:
             f"({_effect(effect)})"
         )
 
-    return about_layers(result, (found, f"{opening} (R^2 of the update)"), of, squares.mean[place])
+    return about_layers(result, (found, f"{opening} (by R^2)"), of, squares.mean[place])
 
 
 def _effect(share: Interval) -> str:

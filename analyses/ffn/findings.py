@@ -140,9 +140,9 @@ def confidence(result: Result) -> Finding:
             f"{_ends(high)} of the surest {high.n} ({percent(high.chance)} by chance) "
             f"against {_ends(low)} of the least sure {low.n} ({percent(low.chance)})"
         )
-    at_start = "" if start is None else f"; at step 0 {_correlated(start)}, dealt {number(start.chance)}"
+    at_start = "" if start is None else f"; at step 0 {_correlated(start)}, permuted {number(start.chance)}"
     sentence = (
-        f"{begins}: {shown}; rank correlation {_correlated(trend)} over all {trend.n} memories (dealt next tokens "
+        f"{begins}: {shown}; rank correlation {_correlated(trend)} over all {trend.n} memories (next tokens permuted "
         f"{number(trend.chance)}, p={trend.p:.2g}{at_start}), and of two memories of one layer of which one agrees it "
         f"is the surer one with probability {trend.within:.2f} (no relation 0.5, p={trend.within_p:.2g}; "
         f"{source(result)})."

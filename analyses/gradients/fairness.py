@@ -99,7 +99,7 @@ def _initial_row(first: Path, second: Path) -> dict[str, str]:
     files = [checkpoint_path(run, 0) / WEIGHTS for run in (first, second)]
     row = {"what": "initial weights", "verdict": UNKNOWN, "first": "", "second": ""}
     if not all(file.is_file() for file in files):
-        return row | {"first": "step 0 is not kept by both"}
+        return row | {"first": "step 0 is not saved by both"}
     if max(file.stat().st_size for file in files) > MOST_BYTES:
         return row | {"first": "too large to be compared here"}
     try:

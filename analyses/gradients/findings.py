@@ -212,7 +212,7 @@ def _checkpoint(looked_at: CheckpointGradients) -> Finding:
     rests = rests_on(looked_at.run, step=now.step, n=looked_at.n_sequences, unit=unit, intervals="over groups")
     ratio = f"|dL/dx| at the bottom of the stream is {_as_factor(now.ratio)} times that at the top"
     if change is None or initial is None:
-        why = "this is step 0" if now.step == 0 else "step 0 is not kept"
+        why = "this is step 0" if now.step == 0 else "step 0 is not saved"
         sentence = f"What training changed about the stream's gradient is not known ({why}): {ratio} ({rests})."
         return Finding(sentence=sentence, found=None)
     what = "how much of the stream's gradient reaches the bottom"

@@ -61,7 +61,7 @@ def _open(judged: Judged) -> str:
 def _promoted(result: Result) -> Finding:
     doses, config, judged = result.doses, result.config, promoted(result)
     row = doses.at(config.strength)
-    with_ = f"With {_memories(result)} kept at {config.strength:g} x the largest coefficient of each"
+    with_ = f"With {_memories(result)} held at {config.strength:g} x the largest coefficient of each"
     ends = f"from {percent(result.plain_share.mean)} to {percent(doses.share[row].mean)} of the generated tokens"
     share = f"the concept's share changes by {_points(doses.share_change[row])} points, {ends}"
     more = "" if result.start is None else " and more than at step 0"

@@ -253,7 +253,7 @@ def test_without_step_zero_no_change_is_claimed(runs: Path, tmp_path: Path) -> N
     shutil.rmtree(run / "checkpoints" / "step-00000000")
     said = gradient_flow.findings(gradient_flow.run(open_run(run), QUICK))
     assert [finding.found for finding in said] == [None, None]
-    assert "step 0 is not kept" in said[-1].sentence
+    assert "step 0 is not saved" in said[-1].sentence
 
 
 @pytest.mark.parametrize(

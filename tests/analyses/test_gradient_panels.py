@@ -173,5 +173,5 @@ def test_weights_that_cannot_be_compared_are_not_called_the_same(pair: tuple[Pat
     assert verdicts(*pair)["initial weights"] == UNKNOWN
     file.unlink()
     rows = fairness_rows(*pair)
-    assert "not kept by both" in rows.set_index("what").loc["initial weights", "first"]
+    assert "not saved by both" in rows.set_index("what").loc["initial weights", "first"]
     assert unfair(rows) == ["initial weights"]

@@ -315,7 +315,7 @@ def test_at_a_period_that_training_showed_no_head_has_the_name(result: Result):
     corruption, feeding, others, weights, *_ = head_circuits.findings(trained)
     assert f"period {result.period} (among training's 2 to {result.period})" in corruption.sentence
     assert feeding.found is None
-    assert "a learned distance cannot be told from a match" in feeding.sentence
+    assert "a learned distance cannot be told from finding the earlier copy" in feeding.sentence
     assert not any("the induction head" in each.sentence for each in (feeding, others, weights))
     assert "the induction head" not in draw(trained).to_dict()["title"]["text"]
 

@@ -90,7 +90,7 @@ def test_what_is_found_is_said_with_its_controls_its_price_and_step_0(result: Re
     assert result.doses.loss_change[result.doses.at(1.0)].high < 0.05
     assert off.found is not True  # 1 in 361 bigrams: hardly missed
     assert "and more than at step 0" in first.sentence
-    for said in ('stands out most for "text:h" (L0M2) kept at 1 x', "more than with any control", "planted@8, n = 12",
+    for said in ('stands out most for "text:h" (L0M2) held at 1 x', "more than with any control", "planted@8, n = 12",
                  "other memories of the same layers change it by", "p <= 0.048, the smallest that 20 sets allow",
                  "random directions as long as the values", "At step 0 the memories that stand out there"):  # fmt: skip
         assert said in first.sentence

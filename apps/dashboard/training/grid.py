@@ -87,7 +87,8 @@ def crossings(saved: SavedResult) -> None:
         "half_way: between its first and its last value, somewhere between the checkpoints after and by; the step by "
         "straight lines, low and high over sequences with these checkpoints given",
         "empty where it did not surely rise since the first checkpoint",
-        "re_ordered, text: the same score where no match lies at that distance, and on held-out text",
+        "re_ordered: the same score with the second copy re-ordered, so that no distance finds it",
+        "text: on held-out text",
     )
 
 
