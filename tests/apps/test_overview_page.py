@@ -25,6 +25,14 @@ pytestmark = pytest.mark.whole
 __all__ = ["own_runs", "whole_runs"]  # fixtures
 
 
+def turned(at: AppTest, name: str) -> AppTest:
+    """The page with another tab open."""
+    at.session_state["overview_tab"] = name
+    at.run()
+    assert not at.exception
+    return at
+
+
 def shown(at: AppTest, column: str) -> pd.DataFrame:
     return next(each.value for each in at.dataframe if column in each.value)
 
@@ -53,10 +61,13 @@ def test_the_overview_says_what_the_model_is_and_what_was_found(
         for finding in saved.findings():
             if finding.found and finding.of_run and finding.sentence not in of_heads:
                 assert finding.sentence in text  # whole, so that no number loses its interval
+    assert f"whole@{STEP}  ·  weights {manifest.weights_sha256[:8]}" in text
+    turned(at, "Architecture")
+    assert "".join(at.query_params["tab"]) == "Architecture"
     parts = shown(at, "part")
-    assert sum(shown(at, "parameters")["parameters"]) == run.model.n_params
+    assert sum(parts["parameters"]) == run.model.n_params
     assert list(parts["part"])[-1] == "norms"
-    saved_rows = shown(at, "command")
+    saved_rows = shown(turned(at, "What is saved"), "command")
     assert set(STUDIES) <= set(saved_rows["what"])
     assert (saved_rows.loc[saved_rows["what"].isin(list(STUDIES)), "at this step"] == "yes").all()
     boxes = [box.label for box in at.expander if box.label.startswith("The study's own figure")]
@@ -85,11 +96,12 @@ def test_the_guided_starts_lead_to_pages_that_show_what_was_asked(
 def test_what_is_missing_of_a_run_stands_with_its_command(whole_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = opened(whole_runs, "overview", monkeypatch, run="bare")
     assert not at.exception
-    rows = shown(at, "command")
+    assert "Not studied at step" in said(at)
+    assert [f"cutaway run {study}" in said(at) for study in STUDIES] == [True] * len(STUDIES)
+    rows = shown(turned(at, "What is saved"), "command")
     studies = rows[rows["what"].isin(list(STUDIES))]
     assert (studies["at this step"] == "no").all()
     assert all(f"bare@{STEP}" in command for command in studies["command"])
-    assert "Not studied at step" in said(at)
     assert inventory_rows(whole_runs / "bare", STEP)["bytes"].iloc[0] > 1000
     assert age(datetime.now(UTC).isoformat(), datetime.now(UTC)) == "just now"
 

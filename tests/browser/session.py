@@ -246,7 +246,7 @@ class Session:
         self.pinned()
         self.settle()
         charts = self.main.locator("[data-testid='stVegaLiteChart']")
-        return [self.made.get_by_role("heading", name="Over training", exact=True), charts.nth(0), charts.nth(1)]
+        return [self.made.get_by_role("tab", name="Over training", exact=True), charts.nth(0), charts.nth(1)]
 
     def findings(self) -> Sequence[Locator]:
         """Both pins with their numbers; a note; and all of it as one file."""

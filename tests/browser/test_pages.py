@@ -166,11 +166,12 @@ def test_a_memory_is_painted_on_a_hostile_text_and_pointing_at_it_sends_nothing(
     made, watch = tab()
     made.on("dialog", lambda dialog: watch.errors.append("a dialog opened"))
     go(made, server, "memories?run=whole&memory=L1M5&prompt=<img src=x onerror=alert(1)>%E2%80%AE")
+    made.locator(".st-key-prefixes button").filter(has_text="most negative").click()
+    expect(made.get_by_text("below zero the value is written backwards")).to_be_visible(timeout=PATIENCE)
+    made.get_by_role("tab", name="On a text").click()
     tokens = made.locator(".st-key-on_text .tokens")
     expect(tokens).to_contain_text("<")
     assert made.locator(".st-key-on_text img, .st-key-on_text script").count() == 0
-    made.locator(".st-key-prefixes button").filter(has_text="most negative").click()
-    expect(made.get_by_text("below zero the value is written backwards")).to_be_visible(timeout=PATIENCE)
     made.wait_for_timeout(700)
     sent = len(watch.frames)
     made.locator(".st-key-on_text .token").nth(2).hover()
@@ -184,14 +185,17 @@ def test_a_memory_is_painted_on_a_hostile_text_and_pointing_at_it_sends_nothing(
 def test_the_page_of_memories_fits_its_window(tab, server: Server, width: int) -> None:
     made, _ = tab()
     made.set_viewport_size({"width": width, "height": 900})
-    go(made, server, "memories?run=whole&memory=L1M5")
+    go(made, server, "memories?run=whole&memory=L1M5&all=Layer by layer")
     charts = made.locator("[data-testid='stMain'] [data-testid='stVegaLiteChart']")
     expect(charts.nth(10).locator("svg.marks")).to_be_visible(timeout=PATIENCE)
-    expect(made.get_by_role("heading", name="What the study found", exact=True)).to_be_visible(timeout=PATIENCE)
     assert made.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     ends = charts.evaluate_all("charts => charts.map(chart => chart.getBoundingClientRect().right)")
     assert len(ends) > 10
     assert max(ends) <= width
+    made.get_by_role("tab", name="Evidence").click()
+    expect(made.get_by_text("random prefixes").last).to_be_visible(timeout=PATIENCE)
+    assert address(made)["tab"] == "Evidence"
+    assert made.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def test_a_click_on_a_row_chooses_its_head(tab, server: Server) -> None:

@@ -3,10 +3,13 @@
 import streamlit as st
 
 from apps.dashboard import components, data, panels, selecting, telling
+from apps.dashboard.asked import Choice, tabs
 from apps.dashboard.gradients import over_training, studied
 from apps.dashboard.gradients.source import logs
 
 STUDY = "gradient-flow"
+
+TABS = ("Over training", "Over depth", "Weights", "Held-out text", "Initialization")
 
 run, chosen = selecting.run(), selecting.selection()
 st.title("Norms & gradients")
@@ -29,22 +32,68 @@ if found:
 logged = logs(run, chosen.step, saved)
 if logged.maps:
     over_training.fairness(logged)
-    st.header("Over training")
-    over_training.maps(logged, tuple(each.sentence for each in found if each.of_run))
-    over_training.ends(logged)
-    over_training.matrices(logged)
-    st.header(f"Over depth, at step {chosen.step:,}")
-    over_training.at_step(logged)
-    over_training.sizes(logged)
-    st.header("Did both learn?" if logged.twin else "Did it learn?")
-    over_training.losses(logged)
-else:
+
+
+def _unlogged() -> None:
     why = f": it was imported from {run.imported_from}" if run.imported_from else ", so there is no map over training"
     components.missing(f"{run.name} has logged no gradient norms{why}.")
 
-if saved is not None:
-    st.header(f"On held-out text, at step {saved.provenance.step:,}" if saved.provenance.run else "On held-out text")
+
+def _over_training() -> None:
+    if not logged.maps:
+        _unlogged()
+        return
+    over_training.ends(logged)
+    st.subheader("Did both learn?" if logged.twin else "Did it learn?")
+    over_training.losses(logged)
+    over_training.maps(logged, tuple(each.sentence for each in found if each.of_run))
+
+
+def _over_depth() -> None:
+    if not logged.maps:
+        _unlogged()
+        return
+    st.subheader(f"At step {chosen.step:,}")
+    over_training.at_step(logged)
+    over_training.sizes(logged)
+
+
+def _weights() -> None:
+    if logged.maps:
+        over_training.matrices(logged)
+    else:
+        _unlogged()
+
+
+def _held_out() -> None:
+    if saved is None:
+        components.caption(UNSTUDIED)
+        return
+    if saved.provenance.run:
+        st.subheader(f"At step {saved.provenance.step:,}")
     studied.checkpoint(saved)
-    st.header("At initialization")
-    studied.initialization(saved)
+
+
+def _initialization() -> None:
+    if saved is None:
+        components.caption(UNSTUDIED)
+    else:
+        studied.initialization(saved)
+
+
+UNSTUDIED = f"This comes from {STUDY}, which has no result of this run; the command stands above."
+
+
+def _usual() -> str:
+    """The tab that goes without saying: that of what the address asks for, else the first that shows something."""
+    asked = next((tab for part, tab in (("matrix", "Weights"), ("depth", "Initialization")) if part in address), None)
+    return asked or (TABS[0] if logged.maps or saved is None else "Held-out text")
+
+
+address = st.query_params
+tabs(
+    Choice(name="tab", key="gradient_tab", options=TABS, usual=_usual()),
+    dict(zip(TABS, (_over_training, _over_depth, _weights, _held_out, _initialization), strict=True)),
+)
+if saved is not None:
     panels.whole_study(saved, n=saved.config.n_sequences, unit="held-out sequences")

@@ -34,11 +34,10 @@ PROBE = "held-out sequences"
 
 
 def fairness(logs: Logs) -> None:
-    """The checklist, what differs first said in words."""
+    """Whether they may be compared, in words; the checklist, while it is open."""
     if logs.twin is None:
         _no_twin(logs)
         return
-    st.header("May they be compared?")
     first, second = (run.path for run in logs.runs)
     rows = _fairness(str(first), str(second), data_stamp(logs))
     wrong = unfair(rows)
@@ -50,6 +49,16 @@ def fairness(logs: Logs) -> None:
         )
     else:
         st.text(f"{names} differ in the placement of the norms and in nothing else that shapes training.")
+    box = st.expander(f"What they share: {len(rows)} settings and weights", key="fairness", on_change="rerun",
+                      type="compact")  # fmt: skip
+    if box.open:
+        with box:
+            _shared(logs, rows)
+
+
+def _shared(logs: Logs, rows: pd.DataFrame) -> None:
+    """The checklist."""
+    assert logs.twin is not None
     panel = logs.panel(
         "fairness", "What the two runs share", lambda: rows, "rows = fairness_rows(*runs)", n=2, unit="runs",
         from_maps=False,
@@ -83,7 +92,7 @@ def maps(logs: Logs, said: tuple[str, ...]) -> None:
         f"n = {n} {PROBE}, the same at every step", _seed(logs), "one colour scale", "dashed: the selected step",
         _steps_logged(logs.maps),
     )  # fmt: skip
-    title = f"Gradient of the stream in {' and '.join(run.name for run in logs.runs)}"
+    title = f"Gradient of the stream in {_names(logs)}"
     pins.offer(title=title, sentences=said, panel=panel, figure=figures.side_by_side(drawn))
 
 
@@ -96,11 +105,17 @@ def matrices(logs: Logs) -> None:
         st.warning(components.literal(notice), icon=":material/link_off:")
     if st.session_state.get(part.key) not in kinds:
         st.session_state[part.key] = usual
-    chosen = str(st.segmented_control("Weights", kinds, key=part.key, required=True))
+    chosen = str(
+        st.segmented_control(
+            "Weights", kinds, key=part.key, required=True, label_visibility="collapsed", on_change=write, args=([part],)
+        )
+    )  # the tab that goes without saying depends on this part of the address, so it is written before the page is drawn
     write([part])
     matrix = "" if chosen == "all" else chosen
     n, unit = int(logs.train("batch_size") or 0) * int(logs.train("accumulate") or 1), "training sequences"
-    _pair(logs, "matrix-map", f"|dL/d{matrix or 'W'}|", GRADIENT, matrix_map_frame, matrix, n=n, unit=unit)
+    title = f"|dL/d{matrix or 'W'}|"
+    drawn, panel = _pair(logs, "matrix-map", title, GRADIENT, matrix_map_frame, matrix, n=n, unit=unit)
+    pins.offer(title=f"{title} in {_names(logs)}", panel=panel, figure=figures.side_by_side(drawn))
     components.caption(f"n = {n} sequences: each step's own batch, before clipping", _seed(logs), "one colour scale")
 
 
@@ -130,6 +145,8 @@ def at_step(logs: Logs) -> None:
         figure = figures.places_figure(logs.records(stream_slice_frame, step), quantity, axis)
         with column:
             panels.small(panel, figure, f"{title} from the embedding to the last layer, {at}")
+        if quantity == GRADIENT:
+            pins.offer(title=f"{panel.title}, {at}", panel=panel, figure=figure)
     components.caption(
         f"n = {n} {PROBE}", _seed(logs), "one seed a run, so no band over seeds", "all positions together"
     )
@@ -183,6 +200,10 @@ def _pair(
             panels.small(of_both(f"{key}-{each.run}", name), figure, f"{title} by layer and step")
         drawn.append((name, figure))
     return drawn, of_both(key, f"{title} by layer and step")
+
+
+def _names(logs: Logs) -> str:
+    return " and ".join(run.name for run in logs.runs)
 
 
 def _seed(logs: Logs) -> str:

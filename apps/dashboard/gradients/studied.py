@@ -21,6 +21,7 @@ from analyses.gradients.tables import GRADIENT, MEAN_SQUARE
 from analyses.results import SavedResult
 from apps.dashboard import components, data, panels, snippets
 from apps.dashboard.address import Part, choice_of, restore, write
+from apps.dashboard.findings import pins
 from apps.dashboard.panels import Panel, about_saved
 
 
@@ -53,11 +54,10 @@ def checkpoint(saved: SavedResult) -> None:
             n=n,
             unit=unit,
         )
-        panels.small(
-            panel,
-            figures.ratios_figure(ratios),
-            f"How much of it arrives at the bottom; rules: 95% intervals over {found.n_groups} groups",
-        )
+        said = f"How much of it arrives at the bottom; rules: 95% intervals over {found.n_groups} groups of sequences"
+        figure = figures.ratios_figure(ratios)
+        panels.small(panel, figure, said)
+    pins.offer(title=panel.title, sentences=[f"{said}."], panel=panel, figure=figure)
     components.provenance(saved, f"n = {n} {unit} in {found.n_groups} groups")
 
 
@@ -86,8 +86,11 @@ def initialization(saved: SavedResult) -> None:
     for column, (key, title, frame, given, x, y, titles, of) in zip(columns, looks, strict=True):
         panel = _panel(saved, key, title, frame, *given, n=seeds, unit="seeds")
         figure = figures.seeds_figure(_records(saved, frame, *given), x, y, titles, log=y != MEAN_SQUARE)
+        said = f"{of}thin: a seed, thick: the geometric mean"
         with column:
-            panels.small(panel, figure, f"{of}thin: a seed, thick: the geometric mean")
+            panels.small(panel, figure, said)
+        if key == "initial-depth":
+            pins.offer(title=f"{title}, at initialization", sentences=[f"{said}."], panel=panel, figure=figure)
     components.caption(
         f"n = {seeds} seeds from {saved.result.seed}", f"{drawn.n_tokens} random tokens each",
         "models drawn for it, not this run",
@@ -101,7 +104,7 @@ def initialization(saved: SavedResult) -> None:
     )
     components.caption(
         "exponent of the gradient in depth: Xiong et al. 2020, theorem 1, has 0 for post and -1/2 for pre (one token)",
-        "95% intervals over seeds",
+        f"95% intervals over the {seeds} seeds",
     )  # fmt: skip
 
 
@@ -111,7 +114,9 @@ def _depth(depths: list[str]) -> int:
         st.warning(components.literal(notice), icon=":material/link_off:")
     if st.session_state.get(part.key) not in depths:
         st.session_state[part.key] = depths[-1]
-    chosen = st.segmented_control("Layers of the drawn models", depths, key=part.key, required=True)
+    chosen = st.segmented_control(
+        "Layers of the drawn models", depths, key=part.key, required=True, on_change=write, args=([part],)
+    )  # before the page is drawn: the tab that goes without saying depends on this part of the address
     write([part])
     return int(str(chosen))
 

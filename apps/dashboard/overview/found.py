@@ -25,32 +25,44 @@ PAGE_OF = {
 }
 """The page that shows a study in full; the others are drawn here."""
 
+TAB_OF = {"ffn-composition": {"all": "How predictions come about"}, "memory-promotion": {"all": "Turning values on"}}
+"""The tab of that page, where it is not the one that is open."""
+
+
+MIN_WIDTH = 280
+"""Pixels of a card, at least."""
+
 
 def draw(run: Run, step: int | None) -> None:
     """A card for each study that has a result; the commands of the others together."""
     shelves = data.shelves(run)
     saved = {study: shelf.at(step) for study, shelf in shelves.items()}
     found = {study: each for study, each in saved.items() if each is not None}
-    columns = st.columns(2, gap="medium")
-    for at, (study, result) in enumerate(found.items()):
-        with columns[at % 2]:
-            _card(study, result, run, step)
+    if step is not None and found:
+        components.caption(f"{run.name}@{step}", f"weights {data.manifest(run, step).weights_sha256[:8]}",
+                           "click a finding to read it with its numbers")  # fmt: skip
+    with st.grid(3, min_column_width=MIN_WIDTH, gap="small") as cards:
+        for study in sorted(found, key=lambda each: each not in PAGE_OF):
+            with cards.cell(column_span=1 if study in PAGE_OF else 2):  # a figure that is drawn here needs room
+                _card(study, found[study], run, step)
     for study in shelves:
         components.faults(study, run, step, commands=False)
     _absent({study: shelves[study] for study in shelves if study not in found}, run, step)
 
 
 def _card(study: str, saved: SavedResult, run: Run, step: int | None) -> None:
+    known = saved.provenance
     with st.container(border=True, gap="xsmall", key=f"card-{study}"):
         st.subheader(components.literal(data.question(study)))
         components.findings_in_short(_of_run(saved))
-        components.provenance(saved)
-        if study in PAGE_OF:
-            st.page_link(
-                f"app_pages/{PAGE_OF[study]}.py", label="Look closer", icon=":material/arrow_forward:",
-                query_params={"run": run.name, "step": str(step)},
-            )  # fmt: skip
-        else:
+        with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
+            if study in PAGE_OF:
+                st.page_link(
+                    f"app_pages/{PAGE_OF[study]}.py", label="Look closer", icon=":material/arrow_forward:",
+                    query_params={"run": run.name, "step": str(step)} | TAB_OF.get(study, {}), width="content",
+                )  # fmt: skip
+            components.caption(f"seed {known.seed}", f"config {known.config_hash}")
+        if study not in PAGE_OF:
             panels.whole_study(saved, n=_n(saved), unit="sequences, positions or tokens, as its table says")
 
 
@@ -72,7 +84,7 @@ def _absent(shelves: dict[str, Shelf], run: Run, step: int | None) -> None:
     if not shelves:
         return
     commands = [f"cutaway run {study} {data.spelled(run, step)}" for study in shelves]
-    components.missing(f"Not studied at step {step}: {', '.join(shelves)}.", *commands)
+    components.missing(f"Not studied at step {step}: {', '.join(shelves)}.", "\n".join(commands))
     steps = sorted({other for shelf in shelves.values() for other in shelf.steps})
     if steps:
         with st.container(horizontal=True, gap="small"):
