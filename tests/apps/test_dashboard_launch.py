@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +51,18 @@ def test_a_folder_without_runs_is_served_all_the_same(
     served: list[str] = []
     monkeypatch.setattr("streamlit.App.run", lambda *_, **__: served.append(os.environ[launch.ROOT_VARIABLE]))
     monkeypatch.setenv(launch.ROOT_VARIABLE, "")
+    monkeypatch.setattr(launch, "preload", lambda: served.append("imported"))
     launch.launch(tmp_path / folder, _free_port())
-    assert served == [str((tmp_path / folder).resolve())]
+    assert served == ["imported", str((tmp_path / folder).resolve())]
+
+
+def test_what_pages_need_is_imported_before_the_first_and_collected_no_more() -> None:
+    try:
+        launch.preload()
+        assert set(launch.PRELOADED) <= set(sys.modules)
+        assert len(gc.get_objects()) < gc.get_freeze_count() / 10
+    finally:
+        gc.unfreeze()
 
 
 def test_an_address_that_names_no_checkpoint_is_sent_on_to_the_one_that_does(
