@@ -88,7 +88,8 @@ def _section(pin: Pin, number: int, base: str) -> str:
 
 def _drawing(pin: Pin) -> str:
     if pin.view is not None and pin.payload is not None:
-        return f"<figure>{embed(pin.view, pin.payload, f'view-{pin.id}')}</figure>"
+        told = {**pin.payload, "rests_on": list(rests_on(pin))}
+        return f"<figure>{embed(pin.view, told, f'view-{pin.id}')}</figure>"
     if pin.figure is None:
         return ""
     svg = drawn_figure(pin.figure)

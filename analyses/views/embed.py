@@ -19,7 +19,7 @@ from model.settings import as_enum
 
 LIGHT = (
     "--st-background-color:#ffffff;--st-secondary-background-color:#f4f6f8;--st-text-color:#1b2430;"
-    "--st-border-color:#d5dae1;--st-primary-color:#c2570c"
+    "--st-border-color:#d5dae1;--st-primary-color:#a94b0a"
 )
 DARK = (
     "--st-background-color:#0f151d;--st-secondary-background-color:#18212c;--st-text-color:#e3e8ee;"
@@ -87,11 +87,11 @@ def page(view: View | str, payload: Payload, title: str, rests_on: Sequence[str]
         view: which view.
         payload: what its builder returned.
         title: heading of the page.
-        rests_on: checkpoint, n, seed and the like, for the line under the view.
+        rests_on: checkpoint, n, seed and the like, for the line under the view and under a picture of it.
     """
     heading = f"<h1>{escape(title)}</h1>"
     line = f'\n<p class="provenance">{escape(" · ".join(rests_on))}</p>' if rests_on else ""
-    body = embed(view, payload) + line
+    body = embed(view, {**payload, "rests_on": list(rests_on)}) + line
     return PAGE.substitute(title=escape(title), heading=heading, margin="24px", body=body, fit="")
 
 

@@ -6,7 +6,7 @@ run again, and a file is made when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -15,8 +15,7 @@ from urllib.parse import urlencode
 import pandas as pd
 import streamlit as st
 
-from analyses import exports
-from analyses.figures import spec_png, spec_svg
+from analyses import exports, pictures
 from analyses.notebook.words import about_words
 from analyses.results import SavedResult
 from analyses.views import View, page
@@ -113,8 +112,9 @@ def small(panel: Panel, figure: Mapping[str, Any], said: str) -> None:
 
 def show(view: View, payload: Payload, panel: Panel, *, live: Mapping[str, Any] | None = None) -> None:
     """A view; what is picked in it changes the selection. `live` is what a click changes, which is sent apart."""
+    told = {**payload, "rests_on": list(about_words(panel.about))}  # for the line under a picture of it
     with _framed(panel):
-        components.show(view, payload, panel.key, live=live)
+        components.show(view, told, panel.key, live=live)
         menu(panel, _offer(panel, view=view, payload={**payload, **live_fields(live or {})}))
 
 
@@ -190,8 +190,12 @@ STYLE = """<style>
 }
 [class*="st-key-menu-"] > [data-testid="stPopover"] button > div > [aria-hidden="true"] { display: none; }
 [class*="st-key-panel-"] [data-testid="stElementToolbar"] { right: 30px; }
+[class*="st-key-panel-"] [data-testid="stElementToolbar"] [aria-label^="Download as PNG"] { display: none; }
 </style>"""
-"""A menu is three dots in the corner above its panel; its name is there for who cannot see it."""
+"""A menu is three dots in the corner above its panel; its name is there for who cannot see it.
+
+Streamlit's own picture of a figure is not offered: it does not say what the figure rests on.
+"""
 
 
 def style() -> None:
@@ -224,12 +228,12 @@ def _opened(panel: Panel, drawing: Offer) -> None:
     except CutawayError as error:
         components.damaged(error)
         return
+    said = about_words(panel.about)
     with st.container(horizontal=True, gap="xsmall"):
         if drawing.figure is not None:
-            _file(panel, "PNG", "image/png", partial(_png, drawing.figure))
-            _file(panel, "SVG", "image/svg+xml", partial(_svg, drawing.figure))
+            _file(panel, "PNG", "image/png", partial(_png, drawing.figure, panel.title, said))
+            _file(panel, "SVG", "image/svg+xml", partial(_svg, drawing.figure, panel.title, said))
         if drawing.view is not None and drawing.payload is not None:
-            said = about_words(panel.about)
             _file(panel, "HTML", "text/html", partial(page, drawing.view, dict(drawing.payload), panel.title, said))
         _file(panel, "CSV", "text/csv", partial(exports.to_csv, rows))
         saying = {"title": panel.title, "address": address(), "python": panel.python}
@@ -265,12 +269,12 @@ def _file(panel: Panel, kind: str, mime: str, make: Callable[[], str | bytes]) -
     )
 
 
-def _png(figure: Any) -> bytes:
-    return spec_png(_on_paper(figure))
+def _png(figure: Any, title: str, rests_on: Sequence[str]) -> bytes:
+    return pictures.to_png(_on_paper(figure), title, rests_on)
 
 
-def _svg(figure: Any) -> str:
-    return spec_svg(_on_paper(figure))
+def _svg(figure: Any, title: str, rests_on: Sequence[str]) -> str:
+    return pictures.to_svg(_on_paper(figure), title, rests_on)
 
 
 def _on_paper(figure: Any) -> dict[str, Any]:

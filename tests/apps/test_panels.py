@@ -7,13 +7,14 @@ import io
 import json
 import re
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from analyses import exports
+from analyses import exports, pictures
 from analyses.figures import spec_png, spec_svg
 from analyses.views.by_layer import Point, Series, by_layer_figure, parts_figure
 from apps.dashboard import panels
@@ -84,6 +85,29 @@ def test_a_figure_is_a_file_without_network() -> None:
     assert "<script" not in spec_svg(spec)
     with pytest.raises(ValueError, match="External data url not allowed"):
         spec_svg({"data": {"url": "http://127.0.0.1:9/a.json"}, "mark": "point"})
+
+
+def test_a_picture_says_what_it_rests_on_below_its_drawing() -> None:
+    spec = by_layer_figure([Point(layer=0, series=Series.NOW, value=0.5)], "a share") | {"width": 400}
+    said = ["demo@512", "n = 64 sequences", "split <held-out>", "seed 0", "behaviour, config a3f", "weights 0\x00e1"]
+    plain, told = spec_svg(spec), pictures.to_svg(spec, "Heads & <b>", said)
+    name = {"": "http://www.w3.org/2000/svg"}
+    root, drawn = ElementTree.fromstring(told), ElementTree.fromstring(plain)
+    assert root.findtext("title", namespaces=name) == "Heads & <b>"
+    assert root.findtext("desc", namespaces=name) == " · ".join(said).replace("\x00", "\ufffd")
+    lines = root.findall("g/text", namespaces=name)
+    assert " · ".join(line.text or "" for line in lines) == root.findtext("desc", namespaces=name)
+    assert plain in told
+    assert all(float(drawn.attrib["height"]) < float(line.attrib["y"]) for line in lines)
+    assert float(lines[-1].attrib["y"]) < float(root.attrib["height"])
+    png = pictures.to_png(spec, "Heads", said)
+    assert int.from_bytes(png[20:24], "big") == 2 * float(root.attrib["height"])
+
+
+def test_a_picture_of_what_rests_on_nothing_is_only_its_drawing() -> None:
+    spec = by_layer_figure([Point(layer=0, series=Series.NOW, value=0.5)], "a share") | {"width": 400}
+    told, plain = (ElementTree.fromstring(each) for each in (pictures.to_svg(spec, "t", []), spec_svg(spec)))
+    assert told.attrib["height"] == plain.attrib["height"]
 
 
 def test_small_data_travels_inside_a_figure_and_large_data_apart() -> None:
@@ -171,6 +195,23 @@ def test_a_view_leaves_as_a_page_with_what_is_locked_and_what_it_rests_on(monkey
     data = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', written, re.DOTALL)
     assert data is not None and json.loads(data[1])["token"] == 0
     assert written.index("</script>") < written.index('<p class="provenance">demo@3 · n = 1</p>')
+
+
+def test_a_figure_leaves_as_a_picture_that_says_what_it_rests_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, Any] = {}
+    monkeypatch.setattr(panels, "_file", lambda _panel, kind, _mime, make: made.setdefault(kind, make))
+    opened_menu("chart")
+    svg = made["SVG"]()
+    assert "<title>What *it* [shows](http://x)</title><desc>demo@3 · n = 1</desc>" in svg
+    assert re.search(r"<text [^>]*>demo@3 · n = 1</text></g></svg>$", svg)
+    assert int.from_bytes(made["PNG"]()[20:24], "big") == 2 * float(re.findall(r' height="([^"]+)"', svg)[0])
+
+
+def test_a_view_is_sent_what_a_picture_of_it_rests_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(panels.components, "show", lambda _view, payload, _key, live: sent.append(payload))
+    AppTest.from_function(page, args=("view",), default_timeout=60).run()
+    assert sent[0]["rests_on"] == ["demo@3", "n = 1"]
 
 
 def test_rows_that_cannot_be_had_are_told_and_cost_the_menu_only() -> None:

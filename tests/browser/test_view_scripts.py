@@ -212,3 +212,11 @@ def test_a_page_without_a_server_answers_what_is_picked(script) -> None:
     assert run(answered, [{}, {"step": "512"}])["step"] == 512
     assert run(answered, [{"token": 4}, {"token": ""}])["token"] is None
     assert run("() => [m.thickness(0, 1), m.thickness(-1, 2), m.thickness(null, 1), m.thickness(9, 1)]") == [0, 2, 0, 4]
+
+
+def test_the_line_under_a_picture_is_broken_between_its_parts(script) -> None:
+    run = script("head_grid")
+    code = "([parts, most]) => m.wrapped(parts, most, (text) => text.length)"
+    assert run(code, [["demo@512", "n = 64", "seed 0"], 17]) == ["demo@512 · n = 64", "seed 0"]
+    assert run(code, [["demo@512", "n = 64", "seed 0"], 3]) == ["demo@512", "n = 64", "seed 0"]
+    assert run(code, [[], 3]) == []

@@ -17,6 +17,7 @@ from analyses.views import (
     View,
     attention_payload,
     head_grid_payload,
+    page,
     shown,
     token_rows_payload,
 )
@@ -110,7 +111,8 @@ def test_what_is_shown_is_saved_as_a_picture(drawn, tmp_path: Path, view: str) -
         "head_grid": lambda: head_grid_payload(torch.rand(2, 4), "score", chosen="L0H1"),
         "token_rows": lambda: rows_of(words(6) + HOSTILE),
     }[view]()
-    made = drawn(view, payload)
+    said = ["demo@512", "n = 64 sequences", "seed 0", "x" * 150, "y" * 150]
+    made = drawn(view, payload, html=page(view, payload, "A view", said))
     with made.expect_download() as download:
         made.get_by_role("button", name="PNG").click()
     file = SCREENSHOTS / f"view-saved-{view}.png"
@@ -121,4 +123,6 @@ def test_what_is_shown_is_saved_as_a_picture(drawn, tmp_path: Path, view: str) -
     width = int.from_bytes(content[16:20], "big")
     root = made.locator(f".{view.replace('_', '-')}")
     assert width == pytest.approx(2 * (root.bounding_box()["width"] + 24), abs=2)
+    height = int.from_bytes(content[20:24], "big")
+    assert height == pytest.approx(2 * (root.bounding_box()["height"] + 24 + 2 * 15), abs=2), "two lines below it"
     assert len(content) > 5000

@@ -44,7 +44,7 @@ export function mount(views, { data, parentElement, setTriggerValue }, { make, r
     view.stop = listen({
       "cutaway-live": (event) => { if (event.detail === view.data.follows) view.hear() },
       "cutaway-key": (event) => keys[event.detail]?.(view),
-      "cutaway-png": (event) => { if (event.detail?.key === view.data.follows) savePng(view.root, event.detail.file, view.sharpen) },
+      "cutaway-png": (event) => { if (event.detail?.key === view.data.follows) savePng(view.root, event.detail.file, view.data.rests_on, view.sharpen) },
     })
   }
   view.send = (field, value, picked) => {

@@ -2,6 +2,7 @@
 // the browser itself into one canvas. Nothing is fetched.
 
 const MARGIN = 12
+const LINE = 15
 const XHTML = "http://www.w3.org/1999/xhtml"
 const THEME = [
   "--st-text-color", "--st-background-color", "--st-border-color", "--st-primary-color", "--st-secondary-background-color",
@@ -32,8 +33,33 @@ function stillOf(root) {
   return copy
 }
 
-// `sharpen(ratio)` paints the view's canvases anew with so many pixels to one of the page, and as before for null.
-export async function pictureOf(root, sharpen = () => {}, ratio = Math.max(2, globalThis.devicePixelRatio || 1)) {
+// Lines that are no wider than `most`, broken between parts.
+export function wrapped(parts, most, widthOf) {
+  const lines = []
+  parts.forEach((part) => {
+    const longer = `${lines.at(-1)} · ${part}`
+    if (lines.length && widthOf(longer) <= most) lines[lines.length - 1] = longer
+    else lines.push(part)
+  })
+  return lines
+}
+
+// What the numbers rest on, in lines under the drawing: `paint` draws them from a height on.
+function footOf(root, restsOn, most) {
+  const font = `11px ${getComputedStyle(root).fontFamily}`
+  const context = document.createElement("canvas").getContext("2d")
+  context.font = font
+  const lines = wrapped(restsOn, most, (text) => context.measureText(text).width)
+  const paint = (on, from) => {
+    Object.assign(on, { font, fillStyle: palette(root).faint, textBaseline: "middle" })
+    lines.forEach((line, i) => on.fillText(line, MARGIN, from + (i + 0.5) * LINE, most))
+  }
+  return { height: lines.length * LINE, paint }
+}
+
+// `restsOn` is said under the drawing. `sharpen(ratio)` paints the view's canvases anew with so many pixels to one of the
+// page, and as before for null.
+export async function pictureOf(root, restsOn = [], sharpen = () => {}, ratio = Math.max(2, globalThis.devicePixelRatio || 1)) {
   const box = root.getBoundingClientRect()
   const [width, height] = [box.width, box.height].map((side) => Math.ceil(side) + 2 * MARGIN)
   sharpen(ratio)
@@ -45,20 +71,23 @@ export async function pictureOf(root, sharpen = () => {}, ratio = Math.max(2, gl
   const image = new Image()
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`
   await image.decode()
+  const foot = footOf(root, restsOn, width - 2 * MARGIN)
   const canvas = document.createElement("canvas")
-  Object.assign(canvas, { width: width * ratio, height: height * ratio })
+  Object.assign(canvas, { width: width * ratio, height: (height + foot.height) * ratio })
   const context = canvas.getContext("2d")
   context.fillStyle = cssColor(palette(root).background)
   context.fillRect(0, 0, canvas.width, canvas.height)
-  context.drawImage(image, 0, 0, canvas.width, canvas.height)
+  context.drawImage(image, 0, 0, width * ratio, height * ratio)
+  context.scale(ratio, ratio)
+  foot.paint(context, height - MARGIN)
   return new Promise((resolve, reject) => {
     canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("this browser cannot draw the view as a picture"))))
   })
 }
 
-export async function savePng(root, file, sharpen) {
+export async function savePng(root, file, restsOn, sharpen) {
   const link = document.createElement("a")
-  link.href = URL.createObjectURL(await pictureOf(root, sharpen))
+  link.href = URL.createObjectURL(await pictureOf(root, restsOn, sharpen))
   link.download = file.endsWith(".png") ? file : `${file}.png`
   link.click()
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000)
@@ -69,6 +98,6 @@ export function pngButton(root, name, data = {}, sharpen) {
   const button = element("button", "toggle png", "PNG")
   button.setAttribute("aria-label", "save as a PNG picture")
   Object.assign(button, { type: "button", title: "Save what is shown as a picture", hidden: data.png === false })
-  button.onclick = () => savePng(root, name(), sharpen)
+  button.onclick = () => savePng(root, name(), data.rests_on, sharpen)
   return button
 }

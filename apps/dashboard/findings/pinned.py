@@ -136,7 +136,8 @@ def _drawing(pin: Pin) -> None:
         box = st.expander("The view as it was", key=f"seen-{pin.id}", on_change="rerun")
         if box.open:
             with box:  # nothing is answered to what is picked in it: it is a picture of then
-                components.MOUNTS[View(pin.view)](key=f"view-{pin.id}", data=checked(pin.payload))
+                told = {**pin.payload, "rests_on": list(rests_on(pin))}
+                components.MOUNTS[View(pin.view)](key=f"view-{pin.id}", data=checked(told))
     else:
         shown = pin.rows.frame().head(FEW)
         components.table(shown, alt=f"The first numbers of {pin.title}", height="content")
