@@ -119,8 +119,11 @@ def _bindings() -> dict[str, Bound]:
 
 
 def _pressed() -> None:
-    """Do what was pressed since the last press that was answered."""
-    for press in st.session_state[KEY].get("pressed") or ():
+    """Do what was pressed since the last press that was answered.
+
+    Nothing is known of it where another page was begun meanwhile: the browser sends it again when that one is drawn.
+    """
+    for press in (st.session_state.get(KEY) or {}).get("pressed") or ():
         if press["id"] <= done():
             continue
         st.session_state[_DONE] = press["id"]

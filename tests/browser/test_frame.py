@@ -288,6 +288,24 @@ def test_the_selection_is_edited_without_a_pointer_and_the_focus_is_seen(tab, se
     )
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_p_before_the_page_is_there_pins_what_it_offers_then(tab, server: Server, first: bool) -> None:
+    made, watch = tab()
+    if first:
+        made.goto(f"{server.address}/gradients?run=whole&step=24", wait_until="commit")
+        made.wait_for_function("document.cutawayEarly")
+    else:
+        go(made, server, "?run=whole&step=24")
+        slowed(made)
+        menu(made, "Norms & gradients")
+        made.wait_for_url("**/gradients?*")
+    assert made.locator(f"html[data-cutaway-keys='{'Norms & gradients'}']").count() == 0
+    made.keyboard.press("p")
+    expect(made.get_by_test_id("stToast")).to_contain_text("Pinned to Findings: Gradient", timeout=PATIENCE)
+    made.wait_for_url("**notes=*")
+    assert unexpected(watch) == []
+
+
 def test_two_users_share_nothing(tab, server: Server) -> None:
     mine, _ = tab()
     theirs, _ = tab()

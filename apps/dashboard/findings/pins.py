@@ -38,12 +38,16 @@ __all__ = [
     "pin_of",
     "pin_offered",
     "pin_panel",
+    "settle",
 ]
 
 NOTES = "notes"
 """The part of the address, and the key of its input."""
 
 _OFFER, _PAGE, _TOLD = "_pins_offer", "_pins_page", "_pins_told"
+_ASKED, _DRAWN = "_pins_asked", "_pins_drawn"
+"""The page whose offer is to be pinned, True until that is known; the page that was drawn to its end."""
+
 _BOUND = ("run", "step", *TEXTS, "b")
 
 
@@ -75,9 +79,20 @@ class Offer:
 def draw(page: str) -> None:
     """Draw the notebook's bound input, for the entrypoint only; say what came of the last pin.
 
+    Here P pins, and not when it is pressed: the page may be another by now, or not have come to what it offers. Then it
+    waits until the page is drawn (`settle`).
+
     Args:
         page: the `url_path` of the page that is about to be drawn.
     """
+    asked = st.session_state.pop(_ASKED, None)
+    if asked not in (None, True, page):
+        st.session_state[_TOLD] = "Nothing was pinned: the page was left before it was there. Press P again.", True
+    elif asked is not None and st.session_state.get(_DRAWN) == page:
+        _pin_found()
+    elif asked is not None:
+        st.session_state[_ASKED] = page
+    st.session_state[_DRAWN] = None
     st.session_state[_PAGE] = page
     st.session_state.pop(_OFFER, None)
     st.text_input(
@@ -113,7 +128,18 @@ def offered() -> Offer | None:
 
 
 def pin_offered() -> None:
-    """Pin what the page offers: a callback for key P and for buttons."""
+    """Pin what the page offers, as soon as it does: a callback for key P and for buttons."""
+    st.session_state[_ASKED] = True
+
+
+def settle() -> None:
+    """Say that the page is drawn: what was asked for while it was not is pinned now; for the entrypoint, at its end."""
+    st.session_state[_DRAWN] = st.session_state.get(_PAGE)
+    if _ASKED in st.session_state:
+        st.rerun()  # a pin writes the address, which cannot be done below its input
+
+
+def _pin_found() -> None:
     found = offered()
     if found is None:
         st.session_state[_TOLD] = "There is nothing to pin on this page: pin a panel from its menu.", True

@@ -94,7 +94,7 @@ def _counted(places: list[str], most: int = 3) -> str:
 
 def _cleared() -> None:
     """Take parts out of the selection, as the chips asked."""
-    asked = st.session_state[KEY].get("cleared") or {}
+    asked = (st.session_state.get(KEY) or {}).get("cleared") or {}
     for part in asked.get("parts", ()):
         if part == "b":
             st.session_state["b"] = None

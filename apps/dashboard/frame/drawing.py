@@ -27,7 +27,7 @@ def draw(page: st.Page, pages: Mapping[str, Sequence[st.Page]], runs: Sequence[R
         pages: all of them, by section.
         runs: every run under the root; at least one.
     """
-    st.html(f"<style>{text('frame.css')}</style>")
+    st.html(f"<style>{text('frame.css')}</style><script>{text('early.js')}</script>", unsafe_allow_javascript=True)
     panels.style()
     telling.style()
     beside = st.sidebar.container(key="menu")
@@ -51,8 +51,9 @@ def draw(page: st.Page, pages: Mapping[str, Sequence[st.Page]], runs: Sequence[R
             components.damaged(CutawayError(f"{run.name} is not read: {run.fault}."))
         else:
             components.guarded(page.run)
-    finally:  # also where a page fails
+    finally:  # also where a page fails, or a newer run takes over: what is not drawn in a run is forgotten
         offer = pins.offered()
         menu.remember(page, run.name)
         with bottom:
             keys.mount(page.title, offer.title if offer else None)
+    pins.settle()

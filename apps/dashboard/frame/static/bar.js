@@ -6,6 +6,7 @@ const SAID_FOR = 2600 // milliseconds
 const ENTRY = ".st-key-menu [data-testid='stPageLink']"
 const INSIDE = "[data-testid='stMain'] [data-testid='stPageLink'] a"
 const COMPLETED = new WeakMap()
+const EARLY = "data-cutaway-early"
 
 const make = (tag, className, text) => {
   const made = document.createElement(tag)
@@ -127,12 +128,28 @@ const ask = (what, more) => document.dispatchEvent(new CustomEvent("cutaway-fram
 
 function answer(view, { what, pin }) {
   if (what === "copy") copy(view)
+  if (what === "early") sayEarly(view)
   if (what === "edit") edit(view, !document.documentElement.hasAttribute("data-cutaway-edit"))
   if (what === "offers") {
     const button = view.root.querySelector(".pin")
     button.disabled = !pin
+    if (waits()) pinNow(view, pin)
     button.title = pin ? `Pin to Findings: ${pin}` : "This page offers nothing to pin now; panels are pinned from their menus"
   }
+}
+
+// P was pressed before anything answered it (early.js): it waits for what the page offers.
+const waits = () => document.documentElement.hasAttribute(EARLY)
+
+function sayEarly(view) {
+  say(view, "Nothing to pin yet: it is pinned when the page is there")
+  clearTimeout(view.timer)
+}
+
+function pinNow(view, pin) {
+  document.documentElement.removeAttribute(EARLY)
+  say(view, pin ? "" : "There is nothing to pin on this page")
+  if (pin) ask("pin")
 }
 
 const present = (view) => view.data.shared.every((name) => view.data.optional.includes(name) || inputOf(name))
@@ -238,6 +255,7 @@ export default function selectionBar({ data, parentElement, setTriggerValue }) {
   if (isNew) {
     view.stop = watch(view)
     free(view)
+    if (waits()) sayEarly(view)
     ask("state")
   }
   return () => {

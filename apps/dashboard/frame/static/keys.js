@@ -57,8 +57,24 @@ function focusOn(widget) {
   input?.select()
 }
 
+// Another page is on its way: the keys of this one do nothing there, and P waits for what it offers (bar.js).
+const leaving = (view) => location.pathname !== view.path
+
+function pin(view) {
+  if (!leaving(view)) return press(view, "p")
+  document.documentElement.setAttribute("data-cutaway-early", "")
+  tell("early")
+}
+
+// What was pressed too late for the page before: of that, what all pages answer to is asked of this one.
+function arrive(view, data) {
+  const isShared = ({ key }) => data.keys.some((each) => each.key === key && each.everywhere)
+  view.presses = unconfirmed(view.presses, data.done).filter(isShared)
+  view.free = 0
+}
+
 const own = (view) => ({
-  l: () => tell("copy"), e: () => tell("edit"), "?": () => help(view), p: () => press(view, "p"),
+  l: () => tell("copy"), e: () => tell("edit"), "?": () => help(view), p: () => pin(view),
 })
 
 function onKey(view, event) {
@@ -71,7 +87,9 @@ function onKey(view, event) {
   const bound = view.data.keys.find((each) => each.key === key)
   if (event.repeat && view.presses.length >= MOST_WAITING) return
   if (own(view)[key]) own(view)[key]()
-  else if (bound?.how === "python") press(view, key)
+  else if (bound?.how === "python") {
+    if (!leaving(view)) press(view, key)
+  }
   else if (bound?.how === "focus") focusOn(bound.widget)
   else if (document.dispatchEvent(new CustomEvent("cutaway-key", { detail: key, cancelable: true }))) return
   event.preventDefault()
@@ -108,7 +126,7 @@ function help(view) {
 function answer(view, { what, done }) {
   if (what === "done") confirm(view, done)
   if (what === "help") help(view)
-  if (what === "pin") press(view, "p")
+  if (what === "pin") pin(view)
   if (what === "state") tell("offers", { pin: view.data.pin })
 }
 
@@ -129,8 +147,10 @@ function start(root) {
 export default function pageKeys({ data, parentElement, setTriggerValue }) {
   let view = KEYS.get(parentElement)
   if (!view) KEYS.set(parentElement, (view = start(parentElement)))
-  Object.assign(view, { data, send: setTriggerValue })
+  if (view.data && view.data.page !== data.page) arrive(view, data)
+  Object.assign(view, { data, send: setTriggerValue, path: location.pathname })
   confirm(view, data.done)
+  flush(view)
   tell("offers", { pin: data.pin })
   document.documentElement.setAttribute("data-cutaway-keys", data.page)
   return () => {
