@@ -8,7 +8,7 @@ trained and studied first. The load on the machine is told with the numbers: the
 * payload: the encoded attention view of 8 and of 32 heads over 512 tokens.
 * hover: pointing at a pattern of 512 tokens, until the frame is painted.
 * lock: a click on a cell, until the browser paints it and until Python's answer stands in the address.
-* pages: every page on saved results, opened by its address in a browser that has seen it, until its first panel.
+* pages: every page, opened by its address in a browser that has seen it, until its first panel; Findings with two pins.
 * sessions: real sessions over WebSockets (no browser paints them) that look and ablate for two minutes.
 """
 
@@ -25,7 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from analyses.notebook import file as notebook_file
+from analyses.notebook.pins import added, new_pin
 from analyses.views import attention_payload
+from analyses.views.by_layer import Point, Series, by_layer_figure
 from bench.dashboard_browser import chromium, hover, lock, pages, random_patterns, tokens
 from bench.dashboard_server import Server, serving
 from bench.dashboard_sessions import Load
@@ -42,8 +47,11 @@ TITLES = {
     "memories": "FFN memories",
     "gradients": "Norms & gradients",
     "training": "Training dynamics",
+    "ablate": "Ablate",
+    "lens": "Lens",
+    "findings": "Findings",
 }
-"""Pages that need nothing but saved results."""
+"""Every page; nothing is asked of it but what its address says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,9 +118,10 @@ def measured(spec: str, size: Size, parts: Sequence[str]) -> dict[str, Any]:
         told["payload"] = {f"{heads} heads x 512 tokens": payload_bytes(heads, 512) for heads in (8, 32)}
     if not {"hover", "lock", "pages", "sessions"} & set(parts):
         return told
-    with serving(Path(lab.path).parent) as server:
+    root = Path(lab.path).parent
+    with serving(root) as server:
         if {"hover", "lock", "pages"} & set(parts):
-            told |= _in_browser(server, address, size, parts)
+            told |= _in_browser(server, root, address, size, parts)
         if "sessions" in parts:
             config = lab.config
             load = Load(
@@ -123,7 +132,9 @@ def measured(spec: str, size: Size, parts: Sequence[str]) -> dict[str, Any]:
     return told
 
 
-def _in_browser(server: Server, address: dict[str, str], size: Size, parts: Sequence[str]) -> dict[str, Any]:
+def _in_browser(
+    server: Server, root: Path, address: dict[str, str], size: Size, parts: Sequence[str]
+) -> dict[str, Any]:
     told: dict[str, Any] = {}
     with chromium() as browser:
         if "hover" in parts:
@@ -131,8 +142,31 @@ def _in_browser(server: Server, address: dict[str, str], size: Size, parts: Sequ
         if "lock" in parts:
             told["lock"] = lock(browser, server.url, address, size.clicks)
         if "pages" in parts:
-            told["pages"] = pages(browser, server.url, address, TITLES, size.rounds)
+            with two_pins(root, address) as notes:
+                asked = {path: address | ({"notes": notes} if path == "findings" else {}) for path in TITLES}
+                told["pages"] = pages(browser, server.url, asked, TITLES, size.rounds)
     return told
+
+
+@contextmanager
+def two_pins(root: Path, address: dict[str, str]) -> Iterator[str]:
+    """The name of a notebook of two pins with a figure each, which is removed afterwards."""
+    token = notebook_file.new_token()
+    path = notebook_file.notebook_path(root, token)
+    notebook_file.begin(path)
+    shares = [0.1, 0.4, 0.2]
+    points = [Point(layer=layer, series=Series.NOW, value=share) for layer, share in enumerate(shares)]
+    try:
+        for title in ("One share", "Another share"):
+            pin = new_pin(
+                page="heads", query=address, title=title, sentences=[title], about={"run": address["run"], "n": 3},
+                python="rows = None", rows=pd.DataFrame({"share": shares}), figure=by_layer_figure(points, title),
+            )  # fmt: skip
+            notebook_file.change(path, added(pin))
+        yield token
+    finally:
+        path.unlink(missing_ok=True)
+        path.with_suffix(".lock").unlink(missing_ok=True)
 
 
 def payload_bytes(n_heads: int, n_tokens: int) -> int:

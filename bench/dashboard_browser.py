@@ -72,6 +72,7 @@ PAINTED = """(title) => new Promise((done) => {
     const here = h1 && h1.textContent.trim() === title
     const panels = [...document.querySelectorAll('[class*="st-key-panel-"]')]
     const drawn = (panel) => panel.querySelector("svg.marks, canvas")
+      || [...panel.querySelectorAll("img")].some((each) => each.complete && each.naturalWidth)
       || [...panel.querySelectorAll("*")].some((each) => each.shadowRoot?.querySelector("canvas, .lines *, .grid *"))
     const app = document.querySelector("[data-testid='stApp']")
     const idle = app?.dataset.testScriptState === "notRunning" && app?.dataset.testConnectionState === "CONNECTED"
@@ -135,12 +136,14 @@ def lock(browser: Browser, url: str, address: dict[str, str], n_clicks: int) -> 
     return {"painted": summary(painted), "confirmed": summary(confirmed)}
 
 
-def pages(browser: Browser, url: str, address: dict[str, str], titles: dict[str, str], rounds: int) -> dict[str, Any]:
+def pages(
+    browser: Browser, url: str, addresses: dict[str, dict[str, str]], titles: dict[str, str], rounds: int
+) -> dict[str, Any]:
     """Every page, opened by its address in a browser that has seen it: its first panel, and the whole of it."""
     tab = _tab(browser)
     told: dict[str, Any] = {}
     for path, title in titles.items():
-        where = f"{url}/{path}?{urlencode(address)}"
+        where = f"{url}/{path}?{urlencode(addresses[path])}"
         first, whole = [], []
         for turn in range(rounds + 1):
             tab.goto(where, wait_until="commit")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-from bench.dashboard import bars, payload_bytes
+from analyses.notebook.file import load, notebook_path
+from bench.dashboard import bars, payload_bytes, two_pins
 from bench.dashboard_clients import opened
 from bench.dashboard_sessions import flatness
 
@@ -63,3 +65,11 @@ def test_an_exception_that_a_page_shows_is_an_error_of_the_session() -> None:
 def test_payloads_are_weighed_as_they_are_sent() -> None:
     assert payload_bytes(2, 16) < payload_bytes(2, 64) <= 0.4e6
     assert failing({"payload": {"8 heads x 512 tokens": 400_001}}) == ["payload, 8 heads x 512 tokens"]
+
+
+def test_the_pins_of_the_page_that_is_timed_are_read_back_and_removed(tmp_path: Path) -> None:
+    with two_pins(tmp_path, {"run": "demo"}) as notes:
+        made = load(notebook_path(tmp_path, notes))
+        assert [pin.title for pin in made.pins] == ["One share", "Another share"]
+        assert all(pin.figure is not None and not pin.cut for pin in made.pins)
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
