@@ -81,6 +81,8 @@ def test_nothing_is_measured_before_run_and_the_claim_that_is_saved_gets_the_sam
     (verdict,) = [each.value for each in at.text if " is supported at planted@8: " in each.value]
     assert re.search(r"Harm on copy_loss\nn = 16, p", text)
     assert "3 other heads of layer 0" in text
+    assert re.search(r"n = 16 sequences of random tokens repeated after \d+", text)
+    assert "n = 12 sequences of held-out text" in text, "half of the 24 rows: fewer than asked for"
     badges = re.sub(r"\\(.)", r"\1", " ".join(each.value for each in at.markdown))
     assert "green-badge[:material/check_circle: supported]" in badges
     assert "orange-badge[costs most among other heads, too few to decide (p <= 0.25, 3 sets)]" in badges
@@ -210,6 +212,11 @@ def test_the_text_shows_where_it_hurts_and_who_looks_elsewhere(root: Path, monke
     at = run_it(at)
     assert not at.exception
     assert "Later patterns are held as in the intact run" in said(at)
+    assert "There are none: their patterns are held." in said(at)
+    at.session_state["ablate"] = "L1H2:zero"
+    at.run().selectbox(key="hold").set_value("nothing")
+    at = run_it(at)
+    assert "There are none: nothing attends after the layer of what is ablated." in said(at)
 
 
 LONG = 560

@@ -184,7 +184,9 @@ def _predicted(question: Question, chosen: Selection, effects: TokenEffects, pos
 def _moved(question: Question, chosen: Selection, changes: PatternChanges | None, source: str) -> None:
     st.subheader("Later heads that look elsewhere")
     if changes is None or not changes.ranked:
-        components.caption("There are none: patterns are held, or nothing attends after what is ablated.")
+        held = question.asked.frozen is Frozen.PATTERNS
+        why = "their patterns are held" if held else "nothing attends after the layer of what is ablated"
+        components.caption(f"There are none: {why}.")
         return
     panel = Panel(
         key="text_moves",

@@ -24,6 +24,7 @@ from apps.dashboard.ablation.measuring import Question, Tested
 from apps.dashboard.findings import pins
 from apps.dashboard.panels import Panel
 from interp.effects import AblationEffect
+from interp.outcomes import COPY_OUTCOMES
 from interp.places import PlaceKind
 from interp.stats import Interval, smallest_sign_flip_p
 from interp.wording import effect_sentences, fine, p_phrase
@@ -54,9 +55,15 @@ def show(question: Question, stated: Statement | None, tested: Tested | None, ef
     with st.expander("In words, with every number", key="in_words"):
         components.sentences(effect_sentences(effect))
     components.caption(
-        effect.checkpoint, f"n = {effect.harm.n} sequences", *effect.kinds, f"seed {effect.seed}",
+        effect.checkpoint, *_sequences(effect), f"seed {effect.seed}",
         f"{effect.harm.level:.0%} {effect.harm.method} intervals, by sequence", *effect.sources,
     )  # fmt: skip
+
+
+def _sequences(effect: AblationEffect) -> list[str]:
+    """How many sequences there were of each kind: of held-out text there may be fewer."""
+    sizes = {each.name in COPY_OUTCOMES: each.harm.n for each in effect.outcomes}  # in the order of the kinds
+    return [f"n = {n} sequences of {kind}" for kind, n in zip(effect.kinds, sizes.values(), strict=True)]
 
 
 def _verdict(
