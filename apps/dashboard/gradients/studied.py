@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -32,7 +33,8 @@ def checkpoint(saved: SavedResult) -> None:
         components.caption("Nothing was measured at the checkpoint: the run holds too little text out.")
         return
     n, unit = found.n_sequences, "held-out sequences"
-    left, right = st.columns(2, gap="large")
+    grid = _grid()
+    left, right = grid.cell(), grid.cell()
     layers, ratios = _records(saved, checkpoint_frame), _records(saved, checkpoint_ratio_frame)
     with left:
         panel = _panel(
@@ -82,7 +84,8 @@ def initialization(saved: SavedResult) -> None:
         ("initial-stream", f"Gradient of the stream, {depth} layers", stream_profile_frame, (depth,), "layer", GRADIENT,
          ("layer", "|dL/dx| (log)"), "of the batch's mean loss; "),
     )  # fmt: skip
-    columns = [*st.columns(2, gap="large"), *st.columns(2, gap="large")]
+    grid = _grid()
+    columns = [grid.cell() for _ in looks]
     for column, (key, title, frame, given, x, y, titles, of) in zip(columns, looks, strict=True):
         panel = _panel(saved, key, title, frame, *given, n=seeds, unit="seeds")
         figure = figures.seeds_figure(_records(saved, frame, *given), x, y, titles, log=y != MEAN_SQUARE)
@@ -106,6 +109,11 @@ def initialization(saved: SavedResult) -> None:
         "exponent of the gradient in depth: Xiong et al. 2020, theorem 1, has 0 for post and -1/2 for pre (one token)",
         f"95% intervals over the {seeds} seeds",
     )  # fmt: skip
+
+
+def _grid() -> Any:
+    """Two figures with their legends beside one another, or below where there is no room for that."""
+    return st.grid(2, min_column_width=360, gap=("small", "medium"))
 
 
 def _depth(depths: list[str]) -> int:
