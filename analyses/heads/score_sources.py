@@ -82,7 +82,7 @@ def _kind(result: Attention, kind: Kind, on: str) -> HeadScores | Absent:
         return Absent(why=_why_not(result, reading, kind))
     measure, first = reading[kind], result.first(reading)
     decides = kind in WORDS and reading is reading_for(result, kind)
-    held_out, random = ("held-out ", "") if reading.stimulus is Stimulus.TEXT else ("", "random ")
+    random = "" if reading.stimulus is Stimulus.TEXT else "random "
     return HeadScores(
         name=kind.value,
         on=reading.title,
@@ -94,7 +94,7 @@ def _kind(result: Attention, kind: Kind, on: str) -> HeadScores | Absent:
         found=found(result, kind) if decides else None,
         offsets=measure.offsets,
         n=reading.n_sequences,
-        unit=f"{held_out}sequences of {reading.n_pos} {random}tokens",
+        unit=f"sequences of {reading.n_pos} {random}tokens",
         rests=_rests(measure.intervals, result),
     )
 

@@ -12,14 +12,20 @@ from analyses.figures import CATEGORIES, QUIET, themed
 HEIGHT = 240
 
 
-def over_steps_figure(rows: pd.DataFrame, title: str, *, step: int | None = None) -> Any:
-    """`rows` have step, mean, low, high and chance, one for each checkpoint; steps are drawn as log(1 + step)."""
+def over_steps_figure(
+    rows: pd.DataFrame, title: str, *, step: int | None = None, ends: tuple[float, float] | None = None
+) -> Any:
+    """`rows` have step, mean, low, high and chance, one for each checkpoint; steps are drawn as log(1 + step).
+
+    `ends` are what the axis of the score holds, where another figure stands beside this one.
+    """
     base = alt.Chart(rows)
     x = alt.X(
         "step:Q", title="training step (log)", scale=alt.Scale(type="symlog", constant=1, nice=False),
         axis=alt.Axis(values=[0, 1, 10, 100, 1_000, 10_000, 100_000], labelExpr="format(datum.value, '~s')"),
     )  # fmt: skip
-    y = alt.Y("mean:Q", title=title, axis=alt.Axis(tickCount=5))
+    scale = alt.Undefined if ends is None else alt.Scale(domain=list(ends), nice=True)
+    y = alt.Y("mean:Q", title=title, axis=alt.Axis(tickCount=5), scale=scale)
     numbers = [alt.Tooltip(f"{name}:Q", format=".3f") for name in ("mean", "low", "high", "chance") if name in rows]
     layers: list[Any] = []
     if bool(rows["low"].notna().to_numpy().all()):

@@ -457,6 +457,22 @@ def test_training_is_followed_where_it_was_measured_and_else_its_command_stands(
     assert re.search(rf"cutaway run training-dynamics \S*whole@{STEP}", said(at))
 
 
+def test_two_runs_are_followed_on_one_scale(own_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(own_runs / "whole", own_runs / "twin")
+    asked = {"run": "whole", "head": "L1H2", "tab": "Over training"}
+    at = opened(own_runs, "heads", monkeypatch, **asked, b=f"twin@{STEP}")
+    assert not at.exception
+    drawn = [json.loads(chart.proto.spec) for chart in at.get("vega_lite_chart")]
+    domains = [layer["encoding"]["y"]["scale"]["domain"] for spec in drawn for layer in spec["layer"]
+               if "scale" in layer["encoding"].get("y", {})]  # fmt: skip
+    assert len(drawn) == 2
+    assert len(domains) >= 2
+    assert all(domain == domains[0] for domain in domains)
+    assert said(at).count("rule: the step that is shown") == 2
+    at = opened(own_runs, "heads", monkeypatch, **asked, b="whole@0")
+    assert len(at.get("vega_lite_chart")) == 1
+
+
 def test_without_results_the_pattern_is_live_and_every_tab_names_its_command(
     whole_runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

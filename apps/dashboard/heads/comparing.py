@@ -24,6 +24,7 @@ from apps.dashboard.heads.scores import (
     readings_of,
     rests_on,
     scale_of,
+    small,
     weights_of,
 )
 from apps.dashboard.panels import Panel
@@ -83,7 +84,7 @@ def _side_by_side(
             panel = panel_of(at, name, where, scored, results, step)
             grid = payload(scored, scale, chosen=chosen, ablated=ablated, titled=titled)
             framed(panel, grid, len(scored.mean))
-            components.caption(*rests_on(scored, known))
+            components.caption(*rests_on(scored, known, small(scored)))
     with columns[2]:
         _difference(difference(*both), f"{key}_gap", of, steps, (name, where), how)
 

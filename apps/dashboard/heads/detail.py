@@ -85,7 +85,7 @@ class Detail:
         if self.asked is None:
             self._missing()
         else:
-            training.draw(self.asked, self.run, self.chosen, self.head)
+            training.draw(self.asked, self.run, self.chosen, self.head, self.other)
 
     def _evidence(self) -> None:
         saved = self.results.get(STUDY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 from analyses.heads.score_sources import scores
@@ -106,7 +107,7 @@ def _by_standing(saved: SavedResult | None, head: str) -> None:
         ),
     )
     rows = data.verdict_rows(saved)
-    shown = rows.assign(standing=[[word] for word in rows["standing"]])[list(WIDTHS)]
+    shown = pd.DataFrame(rows.assign(standing=[[word] for word in rows["standing"]]), columns=list(WIDTHS))
     words = {word.value: colour for word, colour in verdicts.COLOURS.items()}
     panels.table(
         panel, alt="Heads by how well their names are supported", height=HEIGHT, shown=shown, pick="head",
@@ -139,20 +140,20 @@ HELPS = {
 """What the columns say, for who points at their names."""
 
 WIDTHS = {
-    "head": 56, "standing": 92, "attends like": 106, "score": 52, "copy harm": 68, "copies, z": 64, "text harm": 68,
+    "head": 54, "standing": 100, "attends like": 102, "score": 51, "copy harm": 68, "copies, z": 64, "text harm": 68,
 }  # fmt: skip
 """The columns in the order in which they are shown, and their pixels: the first five fit half a page of 1440, and what
 does not fit is reached by scrolling."""
 
 SCORE_WIDTHS = {
-    "rank": 42, "head": 56, "tokens back": 44, "mean": 54, "low": 54, "high": 54, "found": 50, "step 0": 54,
+    "rank": 42, "head": 54, "back": 46, "mean": 54, "low": 54, "high": 54, "found": 50, "step 0": 54,
     "chance": 56,
 }  # fmt: skip
 """The same of the list by one score: what is the same in every row comes last."""
 
 
 SCORE_HELPS = {
-    "tokens back": "tokens back: the distance at which the head was measured",
+    "back": "the distance in tokens at which the head was measured",
     "found": "whether it counts as found by this score; of a harm, whether it is told from none",
     "step 0": "the same at the run's first checkpoint",
     "chance": "what even attention would give",
@@ -178,8 +179,8 @@ def _by_score(asked: Asked, measured: HeadScores, results: Mapping[str, SavedRes
         about=panels.about_saved(saved, n=measured.n, unit=measured.unit, score=asked.name, on=measured.on, step=step),
         python=snippet(study, saved, asked.name, on, step, f"rows = score_rows(measured).head({n})"),
     )
-    rows = panel.rows()
-    shown = rows[[column for column in SCORE_WIDTHS if column in rows]]
+    rows = panel.rows().rename(columns={"tokens back": "back"})
+    shown = pd.DataFrame(rows, columns=[column for column in SCORE_WIDTHS if column in rows])
     panels.table(
         panel, alt=panel.title, shown=shown, pick="head", picked=head, height=min(HEIGHT - 48, 38 + 35 * len(rows)),
         widths=SCORE_WIDTHS, helps=SCORE_HELPS,

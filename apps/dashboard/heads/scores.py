@@ -138,14 +138,19 @@ def grids(
                 grid = payload(measured, scale, chosen=label(head), ablated=ablated)
                 first = first or grid
                 framed(panel, grid, len(measured.mean))
-                components.caption(*rests_on(measured, weights), None if measured.step_0 is None else "small: step 0")
+                components.caption(*rests_on(measured, weights, small(measured)))
     return first
 
 
-def rests_on(measured: HeadScores, *weights: str | None) -> tuple[str | None, ...]:
-    """What the numbers of a score rest on: n, on which sequences, interval, seed, checkpoint, and `weights_of` it."""
-    n, *more = measured.facts
-    return (n, measured.on, *more, *weights)
+def rests_on(measured: HeadScores, *more: str | None) -> tuple[str | None, ...]:
+    """What the numbers of a score rest on: n, on which sequences, interval, seed, checkpoint; and `more` of it."""
+    n, *rests = measured.facts
+    return (n, measured.on, *rests, *more)
+
+
+def small(measured: HeadScores) -> str | None:
+    """What is in small print in the cells of a grid."""
+    return None if measured.step_0 is None else "small: step 0"
 
 
 def weights_of(run: Run, step: int | None) -> str | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import pandas as pd
 
 from analyses.attention.kinds import Kind
-from analyses.heads.scores import MEANINGS, RANDOM, score_title
+from analyses.heads.score_sources import scores
+from analyses.heads.scores import MEANINGS, RANDOM, HeadScores, score_title
 from analyses.heads.tables import rows_over_steps
 from analyses.results import SavedResult, from_here
 from analyses.views.over_steps import over_steps_figure
@@ -14,6 +18,7 @@ from apps.dashboard.data import Run
 from apps.dashboard.heads import sources
 from apps.dashboard.heads.scores import Asked
 from apps.dashboard.panels import Panel
+from apps.dashboard.selecting import Compared
 from apps.dashboard.state import Selection, head_name
 from interp.places import Head
 from model.errors import UnknownNameError
@@ -21,21 +26,65 @@ from model.errors import UnknownNameError
 STUDY = "training-dynamics"
 
 
-def draw(asked: Asked, run: Run, chosen: Selection, head: Head) -> None:
-    """The line of the score that the grids show."""
+LEGEND = ("band: 95% interval", "dashes: chance", "rule: the step that is shown")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """The score of one head over the checkpoints of one run."""
+
+    panel: Panel
+    rows: pd.DataFrame
+    saved: SavedResult
+    facts: tuple[str | None, ...]
+    step: int | None
+    """Where the rule stands."""
+
+
+def draw(asked: Asked, run: Run, chosen: Selection, head: Head, other: Compared | None) -> None:
+    """The line of the score that the grids show; where another run is compared with, its line on the same scale."""
     if asked.name not in set(Kind):
         components.caption(
             f"{score_title(asked.name)} is not followed over training; choose a kind of attention above."
         )
         return
-    saved = _saved(run, chosen.step)
-    if saved is None or not _from_dynamics(saved, asked, run, chosen, head):
-        _from_patterns(asked, run, chosen, head)
-    if saved is None:
+    lines = {chosen.spec: _line(asked, run, chosen.step, head, "over_training")}
+    if other is not None and other.run.name != run.name:
+        lines[other.spec] = _line(asked, other.run, other.step, head, "over_training_b")
+    ends = _ends([line.rows for line in lines.values() if line is not None])
+    for spec, line in lines.items():
+        if len(lines) > 1:
+            components.caption(spec)
+        if line is None:
+            components.caption(f"{score_title(asked.name)} of {head_name(*head)} is known at too few checkpoints.")
+        else:
+            figure = over_steps_figure(line.rows, score_title(asked.name), step=line.step, ends=ends)
+            alt = f"{line.panel.title}: {MEANINGS[asked.name]}"
+            panels.chart(line.panel, figure, alt=alt, width="stretch")
+            components.provenance(line.saved, *line.facts, *LEGEND)
+    if _saved(run, chosen.step) is None:
         components.missing(
             "Every checkpoint, on the same sequences, is what training-dynamics looks at; there is no result yet.",
             f"cutaway run {STUDY} {data.spelled(run, run.steps[-1])}",
         )
+
+
+def _line(asked: Asked, run: Run, step: int | None, head: Head, key: str) -> Line | None:
+    """The line of one run; None where fewer than two checkpoints, or no such head, are known."""
+    model = run.model
+    if model is None or head[0] >= model.n_layers or head[1] >= model.n_heads:
+        return None
+    saved = _saved(run, step)
+    found = None if saved is None else _from_dynamics(saved, asked, run, step, head, key)
+    return found or _from_patterns(asked, run, step, head, key)
+
+
+def _ends(every: Sequence[pd.DataFrame]) -> tuple[float, float] | None:
+    """What the axis of several lines holds; None of one alone, which chooses its own."""
+    if len(every) < 2:
+        return None
+    both = pd.concat([rows[["mean", "low", "high", "chance"]] for rows in every]).astype(float)
+    return min(0.0, float(both.min().min())), float(both.max().max())
 
 
 def _saved(run: Run, step: int | None) -> SavedResult | None:
@@ -46,21 +95,23 @@ def _saved(run: Run, step: int | None) -> SavedResult | None:
     return next((saved for saved in reversed(every) if step in saved.result.steps), every[-1] if every else None)
 
 
-def _from_dynamics(saved: SavedResult, asked: Asked, run: Run, chosen: Selection, head: Head) -> bool:
-    """Whether the study follows this score, and if so its line."""
+def _from_dynamics(
+    saved: SavedResult, asked: Asked, run: Run, step: int | None, head: Head, key: str
+) -> Line | None:  # fmt: skip
+    """The line by the study of every checkpoint; None where it does not follow this score."""
     from analyses.dynamics.tables import head_rows
 
     name, kind = head_name(*head), asked.name
-    reading = next((key for key, each in saved.result.readings.items() if kind in each.scores), None)
+    reading = next((title for title, each in saved.result.readings.items() if kind in each.scores), None)
     if reading is None:
-        return False
+        return None
     try:
         rows = head_rows(saved.result, kind, reading, head)
     except UnknownNameError:
-        return False
+        return None
     told = saved.result.readings[reading]
     panel = Panel(
-        key="over_training",
+        key=key,
         title=f"{score_title(kind)} of {name} over training",
         rows=lambda: rows,
         about=panels.about_saved(saved, n=told.n_sequences, unit="sequences", head=name, score=kind, on=told.title),
@@ -69,51 +120,43 @@ def _from_dynamics(saved: SavedResult, asked: Asked, run: Run, chosen: Selection
             imports=["from analyses.dynamics.tables import head_rows"],
         ),
     )  # fmt: skip
-    _chart(panel, rows, kind, chosen.step)
-    components.provenance(saved, f"n = {told.n_sequences} sequences, the same at every checkpoint", told.title,
-                          f"{len(rows)} checkpoints of {run.name}", "band: 95% interval", "dashes: chance")  # fmt: skip
-    return True
+    facts = (f"n = {told.n_sequences} sequences, the same at every checkpoint", told.title,
+             f"{len(rows)} checkpoints of {run.name}")  # fmt: skip
+    return Line(panel=panel, rows=rows, saved=saved, facts=facts, step=step)
 
 
-def _from_patterns(asked: Asked, run: Run, chosen: Selection, head: Head) -> None:
-    """The score at every step that has a result of attention-patterns."""
+def _from_patterns(asked: Asked, run: Run, step: int | None, head: Head, key: str) -> Line | None:
+    """The score at every step that has a result of attention-patterns; None of fewer than two."""
     by_step = {saved.provenance.step: saved for saved in data.shelf(run, "attention-patterns").results}
-    results = {step: saved for step, saved in by_step.items() if step is not None}
+    results = {at: saved for at, saved in by_step.items() if at is not None}
     name = head_name(*head)
-    rows = rows_over_steps({step: saved.result for step, saved in results.items()}, asked.name, RANDOM, head)
+    rows = rows_over_steps({at: saved.result for at, saved in results.items()}, asked.name, RANDOM, head)
     if len(rows) < 2:
-        components.caption(
-            f"{score_title(asked.name)} of {name} is known at {len(rows)} checkpoint of {run.name} only."
-        )
-        return
-    paths = {step: str(from_here(saved.path)) for step, saved in results.items()}
+        return None
+    paths = {at: str(from_here(saved.path)) for at, saved in results.items()}
     python = "\n".join(
         [
             "from analyses.heads.tables import rows_over_steps",
             "from analyses.results import load_result",
             "",
             "results = {",
-            *(f"    {step}: load_result({path!r}).result," for step, path in paths.items()),
+            *(f"    {at}: load_result({path!r}).result," for at, path in paths.items()),
             "}",
             f"rows = rows_over_steps(results, {asked.name!r}, {RANDOM!r}, {tuple(head)})",
             "",
         ]
     )
     last = results[max(results)]
-    measured = asked.ranking
-    n = 0 if measured is None else measured.n
+    measured = scores({"attention-patterns": last.result}, asked.name, RANDOM)  # as each of the rows is
+    n, on = (measured.n, measured.on) if isinstance(measured, HeadScores) else (0, None)
     panel = Panel(
-        key="over_training",
+        key=key,
         title=f"{score_title(asked.name)} of {name} at {len(rows)} checkpoints",
         rows=lambda: rows,
-        about=panels.about_saved(last, n=n, unit="sequences", head=name, score=asked.name, steps=sorted(results)),
+        about=panels.about_saved(
+            last, n=n, unit="sequences", head=name, score=asked.name, on=on, steps=sorted(results)
+        ),
         python=python,
     )
-    _chart(panel, rows, asked.name, chosen.step)
-    components.provenance(last, f"n = {n} sequences at each of {len(rows)} checkpoints", "band: 95% interval",
-                          "dashes: chance")  # fmt: skip
-
-
-def _chart(panel: Panel, rows: pd.DataFrame, name: str, step: int | None) -> None:
-    figure = over_steps_figure(rows, score_title(name), step=step)
-    panels.chart(panel, figure, alt=f"{panel.title}: {MEANINGS[name]}", width="stretch")
+    facts = (f"n = {n} sequences at each of {len(rows)} checkpoints", on)
+    return Line(panel=panel, rows=rows, saved=last, facts=facts, step=step)
