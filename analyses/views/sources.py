@@ -61,7 +61,7 @@ SKELETONS = {
         role="application" aria-label="the whole text, small: arrow keys move what is drawn in full"></canvas></div>
       <div class="badge"></div>
     </div>
-    <div class="tokens" aria-label="tokens"></div>
+    <div class="tokens" role="group" aria-label="tokens"></div>
   </div>
   <div class="whole">
     <div class="bar-row"><span class="title"></span><span class="bar"></span></div>

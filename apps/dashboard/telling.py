@@ -38,10 +38,10 @@ STYLE = """<style>
 .findings .alone { padding: 2px 0 2px 1.3em; text-indent: -1.3em; margin: 0; }
 .findings .whole { margin: 0 0 .5em 1.3em; opacity: .78; font-size: .93em; max-width: 78ch; }
 .findings .mark { display: inline-block; width: 1.3em; text-indent: 0; opacity: .7; }
-.findings .denied > summary, .findings .denied.alone { opacity: .7; }
+.findings .denied > summary, .findings .denied.alone { opacity: .8; }
 .findings .group { opacity: .85; font-size: .93em; }
 .facts { display: grid; grid-template-columns: max-content 1fr; gap: 3px 14px; margin: 0; font-size: .92em; }
-.facts dt { opacity: .62; margin: 0; padding: 0; font-weight: 400; }
+.facts dt { opacity: .72; margin: 0; padding: 0; font-weight: 400; }
 .facts dd { margin: 0; padding: 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
 .findings .group .inner { margin-left: 1.3em; }
 </style>"""

@@ -76,7 +76,7 @@ export function palette(element) {
   return {
     background: parseColor(background),
     text: read("--st-text-color", "#1b2430"),
-    accent: read("--st-primary-color", "#c2570c"),
+    accent: read("--st-primary-color", "#a94b0a"),
     line: read("--st-border-color", mode === "light" ? "#d5dae1" : "#334155"),
     muted: mode === "light" ? "#eceff3" : "#1d2530",
     faint: mode === "light" ? "#667085" : "#94a3b8",

@@ -134,6 +134,13 @@ function heading(role, className, text) {
   return made
 }
 
+// Rows are named by layers; that stands there for who cannot see the grid.
+function corner() {
+  const made = heading("columnheader", "corner", "")
+  made.append(element("span", "unseen", "layer"))
+  return made
+}
+
 function draw(view) {
   const { values, label } = view.data
   view.dense = Math.max(values.length, values[0].length) > DENSE
@@ -144,7 +151,7 @@ function draw(view) {
   grid.style.gridTemplateColumns = `max-content repeat(${values[0].length}, minmax(${least}px, 84px))`
   grid.setAttribute("aria-label", `${label}, layers by heads`)
   view.cells = values.map((row, layer) => row.map((_, head) => makeCell(view, layer, head)))
-  const header = part("row", [heading("columnheader", "corner", ""), ...values[0].map((_, head) => heading("columnheader", "column", `H${head}`))], "cells")
+  const header = part("row", [corner(), ...values[0].map((_, head) => heading("columnheader", "column", `H${head}`))], "cells")
   const rows = view.cells.map((row, layer) => part("row", [heading("rowheader", "row", `L${layer}`), ...row], "cells"))
   grid.replaceChildren(header, ...rows)
   makeGridControls(view)

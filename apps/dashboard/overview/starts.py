@@ -32,7 +32,7 @@ def draw(run: Run, step: int | None, runs: Sequence[Run]) -> None:
     ]  # fmt: skip
     for column, (title, page, address, said) in zip(st.columns(len(starts), gap="small"), starts, strict=True):
         with column, st.container(border=True, gap="xxsmall", height="stretch"):
-            st.subheader(components.literal(title), anchor=False)
+            st.header(components.literal(title), anchor=False)
             components.caption(said)
             st.page_link(f"app_pages/{page}.py", label="Begin", query_params=address,
                          icon=":material/arrow_forward:")  # fmt: skip
