@@ -47,7 +47,7 @@ def card(saved: SavedResult, verdict: Verdict, grid: Payload | None) -> None:
     standing = verdict.standing
     with st.container(key="verdict", gap="xsmall"):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.subheader(verdict.label, width="content")
+            st.header(verdict.label, width="content")
             st.badge(standing.value, color=COLOURS[standing])
         components.caption(MEANINGS[standing])
         for line in verdict.lines:
