@@ -60,6 +60,9 @@ class LiveLens:
     target: Target = Target.NEXT
     """Which token was asked for as the target."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "target", as_enum(Target, self.target, "target"))
+
     @property
     def ends(self) -> bool:
         """Whether the stretch holds the text's last token, behind which nothing follows."""
@@ -139,7 +142,7 @@ def lens_on(
         reading=_on_cpu(reading),
         spelled=dict(zip(known, lab.tokenizer.str_tokens(known), strict=True)),
         source=source,
-        target=as_enum(Target, target, "target"),
+        target=Target(target),
     )
 
 

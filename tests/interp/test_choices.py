@@ -81,6 +81,7 @@ from interp.concept_kinds import ConceptKind
 from interp.detector import ErrorMeasure, HeadPattern, detect_heads, match_heads, overlap, similarity, wanted_pattern
 from interp.effects import AblationEffect, ablate, benches_for, effect_of
 from interp.folding import folded_heads
+from interp.interactions import Interactions, interactions
 from interp.intervention_kinds import parse_stated, print_stated, require_amount
 from interp.lens import LensDetail, lens_places, logit_lens
 from interp.live import Basis, LiveText, attention_in, coefficients, live_tokens, look
@@ -320,6 +321,12 @@ def bench_of(lab: Lab) -> Any:
     return benches_for(lab, ablation_of("L1H2", lab.config), metric="copy_loss", n_sequences=4)[0]
 
 
+def interacting(lab: Lab, frozen: Any) -> Interactions:
+    bench = bench_of(lab)
+    (trial, row), places = bench.trial_of("copy_loss"), ["L0H1:zero", "L1H2:zero"]
+    return interactions(bench, trial, places, outcome=trial.outcomes[row], frozen=frozen)
+
+
 def logits_under(given: Any) -> Tensor:
     with ablated(gpt(), "L0H3", None, given, supplies=supplies(), tokens=TOKENS), torch.no_grad():
         return gpt()(TOKENS)
@@ -464,6 +471,10 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Target,
         lambda given, lab: attribution_on(lab, "repeats", "", target=given, word="a").logit,
     ),
+    "interp.live_lens.LiveLens.target": (
+        Target,
+        lambda given, lab: repr(replace(lens_on(lab, "repeats", ""), target=given).target),
+    ),
     "interp.live_lens.lens_on": (
         Target,
         lambda given, lab: lens_on(lab, "repeats", "", target=given, word="a").targets,
@@ -554,6 +565,10 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.pattern_changes.pattern_changes": (
         Intervention,
         lambda given, lab: pattern_changes(lab, lab.eval_tokens[:1, :8], "L0H1", intervention=given).ablated,
+    ),
+    "interp.interactions.interactions": (
+        Frozen,
+        lambda given, lab: interacting(lab, given).joint.mean,
     ),
     "interp.side_by_side.side_by_side": (
         Intervention,
@@ -734,6 +749,7 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
         Reads,
         lambda given, _: component_composition(gpt(), "L0H1").of(given)[:, 1:],
     ),
+    "interp.composition.Composition.largest_z": (Reads, lambda given, _: composed().largest_z(given)),
     "interp.composition.Composition.null": (Null, lambda given, _: repr(replace(composed(), null=given).null)),
     "interp.composition.Composition.of": (Reads, lambda given, _: composed().of(given)[0, :, 1]),
     "interp.composition.Composition.over": (Over, lambda given, _: repr(replace(composed(), over=given).over)),
