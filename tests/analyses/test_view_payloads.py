@@ -131,7 +131,7 @@ def test_a_click_changes_only_what_is_sent_apart() -> None:
     frames = Frames(steps=[0, 8, 64], values=torch.rand(3, 2, 4))
     moved = [head_grid_payload(None, "score", frames=frames, step=step) for step in (0, 8)]
     assert apart(moved[0])[0] == apart(moved[1])[0]
-    with pytest.raises(InputError, match=r"no click changes 'scale'; allowed are lock, chosen, set, step, token"):
+    with pytest.raises(InputError, match=r"no click changes 'scale'; allowed are lock, look, chosen, set, step, token"):
         live_fields({"scale": 1})
     assert set(apart(locked)[1]) <= set(LIVE)
 

@@ -6,6 +6,7 @@ const TEXTUAL = /^(text|search|number|email|url|password|tel|date|time|datetime-
 const OVERLAYS = "[role='dialog'], [role='menu'], [role='listbox']"
 const KEPT = ["c", "r"] // Streamlit's own
 const PATIENCE = 8000 // milliseconds until a batch that nobody answered is sent again with the next press
+const SETTLING = 60 // milliseconds after an answer: the inputs hear of it when the view does, and some of them after it
 const MOST_WAITING = 2 // presses of a key that is held down
 
 const make = (tag, className, text) => {
@@ -47,8 +48,8 @@ function confirm(view, done) {
   const left = unconfirmed(view.presses, done)
   if (left.length === view.presses.length) return
   view.presses = left
-  view.free = 0
-  flush(view)
+  view.free = performance.now() + SETTLING
+  setTimeout(() => flush(view), SETTLING + 1)
 }
 
 function focusOn(widget) {
