@@ -133,7 +133,7 @@ def test_two_checkpoints_stand_side_by_side(tab, server: Server) -> None:
     pattern.focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowDown"):
         pattern.press(key)
-    expect(made.locator(".st-key-attention .live")).to_contain_text("query 2")
+    expect(made.locator(".st-key-attention .live")).to_contain_text("query 3")
     made.locator("h1").click()
     before = made.locator(".st-key-attention .legend").first.inner_text()
     made.keyboard.press("d")
