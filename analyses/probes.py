@@ -19,9 +19,10 @@ import altair as alt
 import pandas as pd
 
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file
-from analyses.probing.figure import drawn, site_rows
+from analyses.probing.figure import drawn
 from analyses.probing.findings import spoken
 from analyses.probing.result import Config, Result, TaskResult
+from analyses.probing.tables import site_rows
 from analyses.registry import Finding, Progress
 from interp.probe_draws import Draw, UnprobedError, draw, with_places
 from interp.probe_features import ProbeSite, probe_sites

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analyses.ffn_composition import Result
+from analyses.composition.result import Result
 from analyses.views.by_layer import Point, Series
 from interp.ffn_composed import Case, Counted
 from interp.stats import Intervals

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from analyses.ffn.result import Result
 from analyses.ffn.summary import LayerSummary, Summary
-from analyses.ffn_memories import Result
 from analyses.views.by_layer import Point, Series
 from interp.agreement import Agreement
 from interp.pattern_kinds import TriggerPattern

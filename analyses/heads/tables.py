@@ -253,10 +253,10 @@ def path_rows(result: Any, place: Head) -> pd.DataFrame:
 
 def probe_rows(result: Any, place: Head) -> pd.DataFrame:
     """By probes, what can be read off the head itself, where it was asked, and off all heads of its layer together."""
-    from analyses.probes import table
+    from analyses.probing.tables import site_rows
 
     layer, label = place[0], head(*place).label
-    rows = table(result)
+    rows = pd.DataFrame(site_rows(result))
     sites = [label, f"z {layer}", f"L{layer}.attn", f"attn_out {layer}"]
     columns = ["task", "site", "accuracy", "low", "high", "token table", "untrained", "n test"]
     near = rows.loc[rows["site"].isin(sites)]

@@ -10,7 +10,7 @@ import pandas as pd
 from torch import Tensor
 
 from analyses.ffn.parts import Triggers
-from analyses.ffn_memories import Result
+from analyses.ffn.result import Result
 from analyses.views import TokenRow, token_rows_payload, visible
 from analyses.views.payload import Payload
 from model.settings import as_enum

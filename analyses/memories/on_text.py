@@ -8,7 +8,7 @@ import pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.ffn_memories import Result
+from analyses.ffn.result import Result
 from analyses.views import TokenRow, token_rows_payload, visible
 from analyses.views.payload import Payload, fitted
 from interp.live_memories import WritingMemories

@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
+from analyses.ffn.result import Result
 from analyses.ffn.tables import joined, trigger_text
-from analyses.ffn_memories import Result
 from model.errors import InputError
 
 N_TOKENS, N_PROMOTED = 8, 5

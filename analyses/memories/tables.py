@@ -12,7 +12,7 @@ import pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.ffn_memories import Result
+from analyses.ffn.result import Result
 from analyses.views.memory import activity_rows
 from interp.coefficient_bins import histogram_edges
 from interp.pattern_kinds import TriggerPattern

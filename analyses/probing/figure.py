@@ -1,25 +1,18 @@
-"""The picture of what probes read, and its rows (for `analyses.probes`): one panel per task, accuracy by site."""
+"""The picture of what probes read (for `analyses.probes`): one panel per task, accuracy by site."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import altair as alt
 
 from analyses.figures import CATEGORIES, QUIET, caption
 from analyses.probing.findings import token_alone
 from analyses.probing.result import Result, TaskResult
+from analyses.probing.tables import Rows, site_rows
 
-Rows = list[dict[str, Any]]
 _NOW, _START, _CONTROL = CATEGORIES[0], CATEGORIES[1], "#8b9099"
 _WIDTH, _HEIGHT = 270, 170
 _MANY = 16
 """More sites than this are drawn without the ring and the cross of each."""
-
-
-def site_rows(result: Result) -> Rows:
-    """One row per task and site: accuracy, every guess, the control, and how sure they are."""
-    return [_row(result, task, index) for task in result.tasks for index in range(len(result.sites))]
 
 
 def drawn(result: Result) -> alt.ConcatChart:
@@ -42,43 +35,6 @@ def drawn(result: Result) -> alt.ConcatChart:
         ],
     )
     return alt.concat(*(panels or [alt.LayerChart(layer=[])]), columns=2, spacing=28).properties(title=title)
-
-
-def _row(result: Result, task: TaskResult, index: int) -> dict[str, Any]:
-    here, untrained = task.here, task.untrained
-    score, seed = result.interval(here.score[index]), result.config.seed
-    control, selectivity = here.control_at(index, seed), here.selectivity_at(index, seed)
-    row: dict[str, Any] = {
-        "task": task.name,
-        "site": result.sites[index],
-        "accuracy": score.mean,
-        "low": score.low,
-        "high": score.high,
-        "majority": float(task.majority.mean()),
-        "test majority": float(task.test_majority.mean()),
-        "token table": float(task.by_token.mean()),
-        "control": control.mean,
-        "control low": control.low,
-        "control high": control.high,
-        "selectivity": selectivity.mean,
-        "selectivity low": selectivity.low,
-        "selectivity high": selectivity.high,
-        "untrained": None,
-        "gain": None,
-        "gain low": None,
-        "gain high": None,
-        "validation": float(here.validation[index]),
-        "C": float(here.strength[index]),
-        "converged": bool(here.converged[index] and here.controls_converged[:, index].all()),
-        "n train": task.n_train,
-        "n test": task.n_test,
-        "test units": task.n_units,
-    }
-    if untrained is not None:
-        gain = result.interval(here.score[index] - untrained.score[index])
-        row |= {"untrained": float(untrained.score[index].mean())}
-        row |= {"gain": gain.mean, "gain low": gain.low, "gain high": gain.high}
-    return row
 
 
 def _panel(result: Result, task: TaskResult, rows: Rows) -> alt.LayerChart:

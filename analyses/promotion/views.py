@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from analyses.memory_promotion import Result
+from analyses.promotion.result import Result
 from analyses.views import Scale, TokenRow, token_rows_payload
 from analyses.views.payload import Payload
 
