@@ -237,7 +237,12 @@ def missing(what: str, *commands: str) -> None:
 
 
 def on_shelf(study: str, run: Run, step: int | None, shelf: Shelf) -> SavedResult | None:
-    """The saved result at this step; where there is none, that is said, and so is what cannot be read."""
+    """The saved result at this step; where there is none, that is said, and so is what cannot be read.
+
+    Of a run without a checkpoint its page has said that nothing can be asked.
+    """
+    if step is None:
+        return None
     faults(study, run, step, shelf=shelf)
     every = shelf.every(step)
     if not every:
@@ -330,8 +335,8 @@ def guarded(page: Callable[[], None]) -> None:
 
 
 def damaged(error: Exception) -> None:
-    """Say that an artefact cannot be read, and why."""
-    st.error(literal(str(error)), icon=":material/broken_image:")
+    """Say that an artefact cannot be read, or that an input was refused, and why."""
+    st.error(literal(str(error)), icon=":material/error:")
 
 
 def unasked(error: Exception) -> None:

@@ -115,7 +115,7 @@ def _require_inside(path: Path) -> None:
 
 
 def _settings(file: Path) -> dict[str, Any]:
-    content = json.loads(file.read_text("utf-8"))
+    content = _record(file)
     config = content.get("config") if isinstance(content, dict) else None
     if not isinstance(config, dict) or not all(
         isinstance(config.get(part) or {}, dict) for part in ("model", "data", "train", "optim")
@@ -124,8 +124,19 @@ def _settings(file: Path) -> dict[str, Any]:
     return content
 
 
+def _record(file: Path) -> Any:
+    """What a JSON file of a run holds; what the parser says of a damaged one helps nobody."""
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        fault = "is missing"
+    except ValueError:
+        fault = "was altered or cut short: it is no JSON"
+    raise CheckpointError(f"{file} {fault}; restore it from a copy, or train the run again")
+
+
 def _model_of(checkpoint: Path) -> GPTConfig:
-    return from_plain(GPTConfig, json.loads((checkpoint / CONFIG).read_text("utf-8")))
+    return from_plain(GPTConfig, _record(checkpoint / CONFIG))
 
 
 def lab(run: Run, step: int | None) -> Lab:

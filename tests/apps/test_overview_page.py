@@ -93,6 +93,38 @@ def test_the_guided_starts_lead_to_pages_that_show_what_was_asked(
     assert "mean" in shown(heads, "rank")
 
 
+def test_a_start_whose_study_was_not_run_gives_the_command_and_no_link(
+    whole_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = opened(whole_runs, "overview", monkeypatch, run="bare")
+    assert not at.exception
+    assert set(links(at)) == {"gradients"}, "that page draws what training logged"
+    commands = [each.value for each in at.code if "\n" not in each.value]
+    assert [command.split()[2] for command in commands] == ["attention-patterns", "ffn-memories"]
+    assert all(command.endswith(f"bare@{STEP}") for command in commands)
+
+
+@pytest.mark.parametrize("fault", ['{"config": {"name', "\x00", None])
+def test_of_a_run_that_cannot_be_opened_nothing_is_offered(
+    own_runs: Path, fault: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = own_runs / "bare" / "run.json"
+    file.unlink() if fault is None else file.write_text(fault)
+    at = opened(own_runs, "overview", monkeypatch, run="bare")
+    assert not at.exception
+    (error,) = [each.value for each in at.error]
+    told = "is missing" if fault is None else "was altered or cut short: it is no JSON"
+    assert f"{told}; restore it from a copy, or train the run again" in error.replace("\\", "")
+    assert "step None" not in said(at)
+    assert "cutaway run" not in said(at)
+    assert not links(at)
+    assert "bare" in set(shown(at, "state")["run"]), "the others are there to be chosen"
+    for page in ("heads", "memories", "ablate", "training", "gradients"):
+        at = opened(own_runs, page, monkeypatch, run="bare")
+        assert not at.exception
+        assert "step None" not in said(at)
+
+
 def test_what_is_missing_of_a_run_stands_with_its_command(whole_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = opened(whole_runs, "overview", monkeypatch, run="bare")
     assert not at.exception

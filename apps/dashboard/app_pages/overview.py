@@ -30,6 +30,10 @@ run, chosen = selecting.run(), selecting.selection()
 runs = selecting.runs()
 st.title("Overview")
 components.run_line(run, chosen.step)
+if run.model is None or chosen.step is None:  # a run of which nothing can be asked: the others are listed
+    st.header("What there is")
+    inventory.draw_runs(run, chosen.step)
+    components.end()
 starts.draw(run, chosen.step, runs)
 
 left, right = wrapping("learned", *LEAST)

@@ -26,7 +26,7 @@ def draw(run: Run, step: int | None) -> ClaimShelf:
     """Every claim with a verdict, then the others."""
     shelf = _shelf(str(run.path), _stamp(run.path, run.steps))
     for fault in shelf.faults:
-        st.error(components.literal(fault), icon=":material/broken_image:")
+        st.error(components.literal(fault), icon=":material/error:")
     if not (shelf.records or shelf.claims or shelf.faults):
         components.missing(
             f"No claim was tested on {run.name} yet. Write one under Ablate, or test those of a file:",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from apps.dashboard import components
+from apps.dashboard import components, data
 from apps.dashboard.data import Run
 from apps.dashboard.state import memory_name
 from interp.memory_stream import require_memories
@@ -15,6 +15,9 @@ from model.errors import CutawayError
 
 ASKED = (1, 37)
 """The memory that is asked about, where the model has it."""
+
+NEEDS = {"heads": "attention-patterns", "memories": "ffn-memories"}
+"""The study without whose result a page has no answer."""
 
 
 def draw(run: Run, step: int | None, runs: Sequence[Run]) -> None:
@@ -34,8 +37,13 @@ def draw(run: Run, step: int | None, runs: Sequence[Run]) -> None:
         with column, st.container(border=True, gap="xxsmall", height="stretch"):
             st.header(components.literal(title), anchor=False)
             components.caption(said)
-            st.page_link(f"app_pages/{page}.py", label="Begin", query_params=address,
-                         icon=":material/arrow_forward:")  # fmt: skip
+            study = NEEDS.get(page)
+            if study is None or data.shelf(run, study).at(step) is not None:
+                st.page_link(f"app_pages/{page}.py", label="Begin", query_params=address,
+                             icon=":material/arrow_forward:")  # fmt: skip
+            else:
+                components.caption(f"Not measured at step {step:,} yet. First:")
+                st.code(f"cutaway run {study} {data.spelled(run, step)}", language="bash", wrap_lines=True)
 
 
 def _memory(run: Run, here: dict[str, str]) -> list[tuple[str, str, dict[str, str], str]]:
