@@ -42,6 +42,7 @@ from analyses.attention.result import (
 from analyses.attention.stimuli import Sequences, Stimulus, decisive, period_of, sequences_for
 from analyses.attention.verdicts import verdicts
 from analyses.attention.weights import read_weights
+from analyses.attention.words import MEASURED, measured_words
 from analyses.checkpoints import first_checkpoint, first_checkpoint_file, held_out_file
 from analyses.registry import Finding, Passage, Progress
 from interp.patterns import pattern_of
@@ -245,6 +246,7 @@ def _rows(result: Result, reading: Reading) -> Iterator[dict[str, Any]]:
             yield {
                 "stimulus": reading.stimulus.value, "period": reading.period, "trained": reading.trained,
                 "decides": reading is result.headline, "kind": name,
+                "measured": measured_words(Kind(name), reading.stimulus) if name in MEASURED else None,
                 "head": head(layer, index).label, "layer": layer, "index": index, "mean": cell.mean, "low": cell.low,
                 "high": cell.high, "chance": measure.chance, "rank": int(rank[layer, index]), "n": cell.n,
                 "step_0": None if first is None else float(first.measures[name].intervals.mean[layer, index]),

@@ -17,7 +17,7 @@ import pandas as pd
 from analyses.attention.panels import composition_panel, head_panels
 from analyses.attention.readings import Kind, Reading
 from analyses.attention.result import Result, found, reading_for
-from analyses.attention.words import WORDS
+from analyses.attention.words import MEASURED, WORDS, measured_words
 from analyses.figures import CATEGORIES, INK, SEQUENTIAL, caption, index_axis, sequential
 from interp.places import head
 from interp.stats import Interval
@@ -89,6 +89,7 @@ def _cells(result: Result, reading: Reading, kind: Kind, title: str) -> list[dic
             "reading": title, "kind": _ROWS[kind], "layer": layer, "head": index, "name": head(layer, index).label,
             "value": 1 - cell.mean if focus else cell.mean, "interval": f"{_complement(cell) if focus else cell:.3f}",
             "chance": 1 - measure.chance if focus else measure.chance,
+            "measured": measured_words(kind, reading.stimulus) if kind in MEASURED else _ROWS[kind],
             "found": bool(outlined is not None and outlined[layer, index]),
         }
         for layer in range(n_layers)
@@ -102,7 +103,7 @@ def _no_cells(result: Result, kind: Kind, title: str) -> list[dict[str, Any]]:
     return [
         {
             "reading": title, "kind": _ROWS[kind], "layer": layer, "head": index, "name": head(layer, index).label,
-            "value": None, "interval": "not measured", "chance": None, "found": False,
+            "value": None, "interval": "not measured", "chance": None, "measured": "", "found": False,
         }
         for layer, index in result.heads
     ]  # fmt: skip
@@ -130,6 +131,7 @@ def _matrices(result: Result) -> Any:
             alt.Tooltip("name:N", title="head"),
             alt.Tooltip("kind:N"),
             alt.Tooltip("reading:N", title="shown"),
+            alt.Tooltip("measured:N"),
             alt.Tooltip("interval:N", title=f"mean, {result.config.level:.0%} interval"),
             alt.Tooltip("chance:Q", format=".3f"),
         ],
@@ -247,4 +249,5 @@ def _subtitle(result: Result) -> list[str]:
     n_columns = len(_columns(result)) + (result.at_step_zero is not None)
     readable = _cell_side(n_columns, result.headline[Kind.INDUCTION].intervals.mean.shape[1]) >= _READABLE
     numbers = "Numbers are per cent of attention. " if readable else ""
-    return [shown, f"{numbers}{decides}; focus is 1 - entropy / ln(keys)."]
+    out_of_place = "Where re-ordered, duplicate and induction are attention at the old distance, where the copy was."
+    return [shown, f"{numbers}{decides}; focus is 1 - entropy / ln(keys).", out_of_place]

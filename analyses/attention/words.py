@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from analyses.attention.readings import Kind
+from analyses.attention.kinds import BY_CONTENT, Kind
+from analyses.attention.stimuli import Stimulus
 
 
 @dataclass(frozen=True)
@@ -46,3 +47,42 @@ WORDS = MappingProxyType(
     }
 )
 """The kinds that a head can be found for, those that say most of it first."""
+
+MEASURED = MappingProxyType(
+    {
+        Kind.INDUCTION: "attention on the token after an earlier copy",
+        Kind.LATER: "attention on the token two after the earlier copy",
+        Kind.MATCH: "attention on the token after the earlier copy, wherever it is now (true match)",
+        Kind.PREFIX_MATCHING: "attention on the tokens after all earlier copies",
+        Kind.DUPLICATE: "attention on an earlier copy of the token",
+        Kind.PREVIOUS: "attention on the token before",
+        Kind.CURRENT: "attention on the token itself",
+        Kind.FIRST: "attention on position 0",
+        Kind.POSITIONAL: "attention at the head's best fixed distance",
+        Kind.LOCAL: "attention on the last 8 keys, position 0 aside",
+        Kind.FAR: "attention beyond the last 8 keys, position 0 aside",
+    }
+)
+"""The kinds that are shares of attention, and what each is a share on."""
+
+_OLD_DISTANCE = MappingProxyType(
+    {
+        Kind.INDUCTION: "the token after the earlier copy",
+        Kind.LATER: "the token two after the earlier copy",
+        Kind.DUPLICATE: "the earlier copy",
+    }
+)
+"""What lay, before the second copy was re-ordered, at the distances that are still measured there."""
+
+
+def measured_words(kind: Kind, stimulus: Stimulus | None = None) -> str:
+    """What a share of attention is measured on; in the re-ordered control a fixed distance is no match any more.
+
+    >>> measured_words(Kind.INDUCTION, Stimulus.REPEATS)
+    'attention on the token after an earlier copy'
+    >>> measured_words(Kind.INDUCTION, Stimulus.CONTROL)
+    'attention at the old distance, where the token after the earlier copy was before the re-ordering'
+    """
+    if stimulus is Stimulus.CONTROL and kind in BY_CONTENT:
+        return f"attention at the old distance, where {_OLD_DISTANCE[kind]} was before the re-ordering"
+    return MEASURED[kind]

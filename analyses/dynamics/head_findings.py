@@ -105,7 +105,7 @@ def _against(result: Result, kind: Kind, several: Sequence[Rise]) -> str:
     ]
     if first.control is not None:
         most = max((rise.control for rise in several if rise.control is not None), key=lambda each: each.mean)
-        parts.append(f"with the second copy re-ordered at most {with_interval(most)}")
+        parts.append(f"at the old distance with the second copy re-ordered at most {with_interval(most)}")
     if first.on_text is not None and first.text_chance is not None:
         least = min((rise.on_text for rise in several if rise.on_text is not None), key=lambda each: each.mean)
         most = max((rise.on_text for rise in several if rise.on_text is not None), key=lambda each: each.mean)

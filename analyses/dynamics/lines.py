@@ -12,7 +12,7 @@ from typing import Any
 
 import altair as alt
 
-from analyses.attention.kinds import SHARES, Kind
+from analyses.attention.kinds import BY_CONTENT, SHARES, Kind
 from analyses.attention.stimuli import Stimulus
 from analyses.dynamics.axis import (
     Time,
@@ -94,7 +94,7 @@ def heads_figure(
         drawn += _named_rows(theirs, wanted, other.run)
     largest = max((row["high"] for row in every), default=1.0)
     reach = [0.0, 1.0] if kind in SHARES or largest <= 1 else [0.0, largest]
-    y = _Height(_TITLES.get(kind, "share of attention"), alt.Scale(domain=reach))
+    y = _Height(_height_title(kind, reading), alt.Scale(domain=reach))
     names = list(dict.fromkeys(row["what"] for row in ends_of(drawn, time)))
     colours = [CATEGORIES[index % len(CATEGORIES)] for index in range(len(names))]
     colour = alt.Color("what:N", scale=alt.Scale(domain=names, range=colours), legend=None)
@@ -129,6 +129,13 @@ def heads_figure(
 
 
 _TITLES = {Kind.ENTROPY: "entropy over its largest", Kind.DISTANCE: "tokens back, on average"}
+
+
+def _height_title(kind: Kind, reading: Stimulus | str) -> str:
+    """What the axis of a score says; where the copy is re-ordered, its fixed distances are no match."""
+    if kind in BY_CONTENT and as_enum(Stimulus, reading, "reading") is Stimulus.CONTROL:
+        return "attention at the old distance"
+    return _TITLES.get(kind, "share of attention")
 
 
 def position_figure(result: Result, steps: Sequence[int], *, height: int = 220) -> alt.LayerChart:

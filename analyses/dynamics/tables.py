@@ -118,7 +118,7 @@ def _rise_row(rise: Rise) -> dict[str, Any]:
         "last_low": rise.last.low,
         "last_high": rise.last.high,
         "chance": rise.chance,
-        "re_ordered": None if rise.control is None else rise.control.mean,
+        "old_distance": None if rise.control is None else rise.control.mean,
         "text": None if rise.on_text is None else rise.on_text.mean,
         "text_chance": rise.text_chance,
         "n": rise.last.n,

@@ -86,6 +86,7 @@ def _kind(result: Attention, kind: Kind, on: str) -> HeadScores | Absent:
     return HeadScores(
         name=kind.value,
         on=reading.title,
+        stimulus=reading.stimulus,
         mean=measure.intervals.mean,
         low=measure.intervals.low,
         high=measure.intervals.high,

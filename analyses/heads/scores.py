@@ -19,6 +19,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from analyses.attention.kinds import Kind
+from analyses.attention.stimuli import Stimulus
+from analyses.attention.words import MEASURED, measured_words
 from interp.places import Head, every_head, head
 
 RANDOM, TEXT = "random tokens", "text"
@@ -32,17 +34,7 @@ STUDIES = MappingProxyType({HARM: "head-ablation", IMPORTANCE: "head-importance"
 
 MEANINGS = MappingProxyType(
     {
-        Kind.INDUCTION.value: "share of attention on the token after an earlier copy",
-        Kind.LATER.value: "share of attention on the token two after the earlier copy",
-        Kind.MATCH.value: "share of attention on the token after the earlier copy, wherever it is now",
-        Kind.PREFIX_MATCHING.value: "share of attention on the tokens after all earlier copies",
-        Kind.DUPLICATE.value: "share of attention on an earlier copy of the token",
-        Kind.PREVIOUS.value: "share of attention on the token before",
-        Kind.CURRENT.value: "share of attention on the token itself",
-        Kind.FIRST.value: "share of attention on position 0",
-        Kind.POSITIONAL.value: "share of attention at the head's best fixed distance",
-        Kind.LOCAL.value: "share of attention on the last 8 keys, position 0 aside",
-        Kind.FAR.value: "share of attention beyond the last 8 keys, position 0 aside",
+        **{kind.value: f"share of {measured_words(kind)}" for kind in MEASURED},
         Kind.ENTROPY.value: "entropy of attention, 1 is even",
         Kind.DISTANCE.value: "mean distance attended to, in tokens",
         Kind.COPYING.value: "copying: 1 raises only what it attends to, -1 only other tokens",
@@ -59,6 +51,12 @@ SIGNED = frozenset({Kind.COPYING.value, OV, HARM, REPAIRED})
 """Scores that may be negative and mean something by it."""
 
 
+def meaning_of(name: str, stimulus: Stimulus | None = None) -> str:
+    """What a score is, on sequences of one kind: in the re-ordered control what is matched by distance is no match."""
+    kind = Kind(name) if name in set(Kind) else None
+    return f"share of {measured_words(kind, stimulus)}" if kind in MEASURED else MEANINGS[name]
+
+
 def score_title(name: str) -> str:
     """What a score is called on its button."""
     titles = {Kind.FIRST.value: "position 0", HARM: "ablation harm", REPAIRED: "self-repair", OV: "OV copying"}
@@ -73,6 +71,8 @@ class HeadScores:
     """Key of MEANINGS."""
     on: str
     """The sequences, in words."""
+    stimulus: Stimulus | None = None
+    """Their kind; None where they are no reading of attention-patterns."""
     mean: Float[Tensor, "layer head"]
     """NaN for heads that were not measured."""
     low: Float[Tensor, "layer head"] | None
@@ -100,7 +100,7 @@ class HeadScores:
     def label(self) -> str:
         """What a grid says above it."""
         chance = "" if self.chance is None else f" (chance {self.chance:.2f})"
-        return MEANINGS[self.name] + chance
+        return meaning_of(self.name, self.stimulus) + chance
 
     @property
     def ranks(self) -> Int[Tensor, "layer head"]:
@@ -174,6 +174,6 @@ def difference(one: HeadScores, other: HeadScores) -> HeadScores | Absent:
     high = None if one.high is None or other.low is None else one.high - other.low
     told = None if low is None or high is None else (low > 0) | (high < 0)
     return HeadScores(
-        name=one.name, on=one.on, mean=one.mean - other.mean, low=low, high=high, step_0=None, chance=None, found=told,
-        n=one.n, unit=one.unit, rests=(APART, *dict.fromkeys((*one.rests, *other.rests))),
+        name=one.name, on=one.on, stimulus=one.stimulus, mean=one.mean - other.mean, low=low, high=high, step_0=None,
+        chance=None, found=told, n=one.n, unit=one.unit, rests=(APART, *dict.fromkeys((*one.rests, *other.rests))),
     )  # fmt: skip

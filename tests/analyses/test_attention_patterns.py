@@ -17,6 +17,8 @@ from analyses import attention_patterns as study
 from analyses.attention.figure import matrix_rows
 from analyses.attention.readings import BY_CONTENT, SHARES, Kind
 from analyses.attention.stimuli import Stimulus, choose_periods
+from analyses.heads.score_sources import scores
+from analyses.heads.scores import HeadScores, meaning_of
 from analyses.records import decode, encode, same
 from analyses.study import load_result, run_study
 from model import GPT, GPTConfig
@@ -118,6 +120,19 @@ def test_findings_of_a_random_model_deny_everything(random_lab: Callable[..., La
     assert all(sentence.startswith("No ") for sentence in denied)
     unread = [finding.sentence for finding in findings if finding.found is None]
     assert all("is not seen" in sentence or "are not read" in sentence for sentence in unread)
+
+
+def test_where_the_copy_is_re_ordered_the_old_distance_and_the_true_match_are_told_apart(result: study.Result) -> None:
+    true_match = next(each.sentence for each in study.findings(result) if "follows the content" in each.sentence)
+    assert "on the token after the earlier copy, wherever it is now (true match)" in true_match
+    shown = scores({"attention-patterns": result}, "induction", result.control.title)
+    assert isinstance(shown, HeadScores)
+    assert "at the old distance, where the token after the earlier copy was" in shown.label
+    assert "at the old distance" not in meaning_of("induction", Stimulus.REPEATS)
+    cells = pd.DataFrame(matrix_rows(result)).set_index(["kind", "reading"])["measured"]
+    table = study.table(result).set_index(["kind", "stimulus"])["measured"]
+    for measured in (cells.loc[("induction", result.control.title)], table.loc[("induction", "control")]):
+        assert measured.str.startswith("attention at the old distance").all()
 
 
 def test_a_head_that_learned_a_distance_is_not_found(result: study.Result) -> None:

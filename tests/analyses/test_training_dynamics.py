@@ -151,7 +151,7 @@ def test_it_says_what_formed_when_and_in_which_order(result: Result) -> None:
     )
     assert induction.found
     assert "L1H2" in induction.sentence
-    assert "with the second copy re-ordered at most 0.0" in induction.sentence
+    assert "at the old distance with the second copy re-ordered at most 0.0" in induction.sentence
     assert "no other head passed" in induction.sentence
     order = said(result, "Previous-token attention rose before induction attention")
     assert order.found

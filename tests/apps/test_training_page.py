@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def test_it_shows_lines_the_grid_through_training_and_what_formed(
                   "Copying did not form", "n = 4 sequences of period", "one training seed (0)",
                   "95% over sequences"):  # fmt: skip
         assert shown in text, shown
+    assert re.search(r"n = 4 sequences of \d+ tokens, .* 95% intervals over sequences\b", text)
     grid = views(at)["training_grid"]
     assert grid["frames"]["steps"] == [0, 1, 2, 4, 8, 16, STEP]
     assert grid["sparklines"] is True
@@ -60,6 +62,10 @@ def test_score_sequences_and_axis_are_chosen_and_stand_in_the_address(
     assert "re-ordered" in said(at), "a match is measured in the control only, so that is shown"
     assert at.session_state["training_on"] == "control"
     assert "symlog" in str(_charts(at)[0].spec)
+    at.session_state["training_kind"] = "induction"
+    at.run()
+    assert "at the old distance, where the token after the earlier copy was" in said(at)
+    assert views(at)["training_grid"]["label"].startswith("share of attention at the old distance")
     at.session_state["training_kind"] = "previous"
     at.run()
     assert at.session_state["training_on"] == "control", "the sequences stay where the new score is measured there too"

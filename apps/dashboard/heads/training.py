@@ -9,7 +9,7 @@ import pandas as pd
 
 from analyses.attention.kinds import Kind
 from analyses.heads.score_sources import scores
-from analyses.heads.scores import MEANINGS, RANDOM, HeadScores, score_title
+from analyses.heads.scores import RANDOM, HeadScores, meaning_of, score_title
 from analyses.heads.tables import rows_over_steps
 from analyses.results import SavedResult, from_here
 from analyses.views.over_steps import over_steps_figure
@@ -59,7 +59,7 @@ def draw(asked: Asked, run: Run, chosen: Selection, head: Head, other: Compared 
             components.caption(f"{score_title(asked.name)} of {head_name(*head)} is known at too few checkpoints.")
         else:
             figure = over_steps_figure(line.rows, score_title(asked.name), step=line.step, ends=ends)
-            alt = f"{line.panel.title}: {MEANINGS[asked.name]}"
+            alt = f"{line.panel.title}: {meaning_of(asked.name)}"
             panels.chart(line.panel, figure, alt=alt, width="stretch")
             components.provenance(line.saved, *line.facts, *LEGEND)
     if _saved(run, chosen.step) is None:

@@ -11,7 +11,7 @@ from analyses.attention.result import found
 from analyses.attention.stimuli import Stimulus
 from analyses.dynamics.result import CROSSED, attention_at, scores_over_training
 from analyses.dynamics.tables import formation_rows, score_rows
-from analyses.heads.scores import score_title
+from analyses.heads.scores import meaning_of, score_title
 from analyses.results import SavedResult
 from analyses.views import Frames, Scale, View, head_grid_payload
 from apps.dashboard import components, panels, snippets
@@ -39,7 +39,7 @@ def through_training(
         sure = found(attention_at(result, at), kind)
     payload = head_grid_payload(
         score.mean[at],
-        f"{score_title(kind.value)}, {result.readings[reading.value].title}",
+        f"{meaning_of(kind.value, reading)}, {result.readings[reading.value].title}",
         scale=Scale() if asked.is_share(kind) else None,
         interval=(score.low[at], score.high[at]),
         sure=sure,
@@ -66,7 +66,7 @@ def through_training(
     panels.show(View.HEAD_GRID, payload, panel)
     components.caption(
         f"n = {told.n_sequences} sequences of {told.n_pos} tokens, the same at every checkpoint",
-        "95% intervals",
+        "95% intervals over sequences",
         None if sure is None else "underlined: found by the rule of attention-patterns",
         "move the slider or play it; letting go chooses the checkpoint for all pages",
     )
@@ -87,7 +87,7 @@ def crossings(saved: SavedResult) -> None:
         "half_way: between its first and its last value, somewhere between the checkpoints after and by; the step by "
         "straight lines, low and high over sequences with these checkpoints given",
         "empty where it did not surely rise since the first checkpoint",
-        "re_ordered: the same score with the second copy re-ordered, so that no distance finds it",
+        "old_distance: attention at that same distance with the second copy re-ordered, where it is no match any more",
         "text: on held-out text",
     )
 

@@ -17,7 +17,7 @@ from analyses.dynamics.lines import OTHER, position_figure
 from analyses.dynamics.result import Result
 from analyses.dynamics.tables import loss_rows, position_rows, runs_together, score_rows
 from analyses.dynamics.wording import unseen
-from analyses.heads.scores import MEANINGS, score_title
+from analyses.heads.scores import meaning_of, score_title
 from analyses.results import SavedResult, from_here
 from apps.dashboard import components, data, panels, snippets
 from apps.dashboard.data import Run
@@ -141,7 +141,7 @@ def lines(
     spec = specs.heads(saved, over, time, kind, reading, chosen.head)
     _draw(panel, spec, result, time, chosen.step, beside)
     components.caption(
-        f"{MEANINGS[kind.value]}, on {told.title}",
+        f"{meaning_of(kind.value, reading)}, on {told.title}",
         f"n = {told.n_sequences} sequences of {told.n_pos} tokens",
         "points: checkpoints",
         "bands: 95% over sequences",
