@@ -47,6 +47,16 @@ def test_what_was_found_of_other_weights_is_left_out_and_told(own_runs: Path, mo
     assert any("--set n_tokens=2048" in command and command.endswith("--fresh") for command in again)
 
 
+def test_a_manifest_that_was_written_again_is_read_again(own_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(launch.ROOT_VARIABLE, str(own_runs))
+    run = next(each for each in data.runs() if each.name == "whole")
+    before = data.manifest(run, STEP)
+    trained_again(own_runs / "whole")
+    after = data.manifest(run, STEP)
+    assert after.weights_sha256 != before.weights_sha256
+    assert after == read_manifest(checkpoint_path(run.path, STEP))
+
+
 def test_held_out_text_that_was_replaced_is_read_anew(own_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(launch.ROOT_VARIABLE, str(own_runs))
     run = next(each for each in data.runs() if each.name == "whole")

@@ -132,6 +132,16 @@ def test_the_strongest_of_one_head_are_the_first_of_all_that_are_its_own() -> No
         assert found.strongest("k", 5, reader=label) == tuple(pair for pair in every if pair.reader == label)[:5]
 
 
+@pytest.mark.parametrize("kind", ["q", "k", "v"])
+def test_the_strongest_stand_out_most_from_a_null_whose_spread_differs_from_pair_to_pair(kind: str) -> None:
+    found = composition(make_gpt_with(n_layers=3), null="rotation")
+    pairs = found.strongest(kind, 48)
+    assert len({pair.null_sd for pair in pairs}) > 1
+    z, excess = [pair.z for pair in pairs], [pair.score - pair.null_mean for pair in pairs]
+    assert z == sorted(z, reverse=True)
+    assert excess != sorted(excess, reverse=True), "the largest excess is another order"
+
+
 def test_the_strongest_of_one_head() -> None:
     found = composition(make_gpt_with(n_layers=3))
     of_reader = found.strongest("v", 3, reader="L2H1")
