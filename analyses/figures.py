@@ -157,13 +157,6 @@ def spec_svg(spec: Mapping[str, Any]) -> str:
     return _renumbered(vl_convert.vegalite_to_svg(dict(spec), vl_version=_version(), allowed_base_urls=[]))
 
 
-def spec_png(spec: Mapping[str, Any], *, scale: float = 2.0) -> bytes:
-    """The same as a PNG file, `scale` pixels to each of the figure's."""
-    import vl_convert
-
-    return vl_convert.vegalite_to_png(dict(spec), vl_version=_version(), scale=scale, allowed_base_urls=[])
-
-
 def _version() -> str:
     return ".".join(alt.SCHEMA_VERSION.split(".")[:2])
 

@@ -15,7 +15,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from analyses import exports, pictures
-from analyses.figures import spec_png, spec_svg
+from analyses.figures import spec_svg
 from analyses.views.by_layer import Point, Series, by_layer_figure, parts_figure
 from apps.dashboard import panels
 from apps.dashboard.charts import FEW, inlined, spec_of
@@ -81,10 +81,10 @@ def test_a_files_name_says_run_step_and_panel_and_is_a_name(about: dict[str, Any
 def test_a_figure_is_a_file_without_network() -> None:
     point = Point(layer=0, series=Series.NOW, value=0.5)
     spec = by_layer_figure([point], "</svg><script>alert(1)</script>")
-    assert spec_png(spec).startswith(b"\x89PNG")
+    assert pictures.to_png(spec, "Heads", []).startswith(b"\x89PNG")
     assert "<script" not in spec_svg(spec)
     with pytest.raises(ValueError, match="External data url not allowed"):
-        spec_svg({"data": {"url": "http://127.0.0.1:9/a.json"}, "mark": "point"})
+        pictures.to_png({"data": {"url": "http://127.0.0.1:9/a.json"}, "mark": "point"}, "Heads", [])
 
 
 def test_a_picture_says_what_it_rests_on_below_its_drawing() -> None:
@@ -100,8 +100,10 @@ def test_a_picture_says_what_it_rests_on_below_its_drawing() -> None:
     assert plain in told
     assert all(float(drawn.attrib["height"]) < float(line.attrib["y"]) for line in lines)
     assert float(lines[-1].attrib["y"]) < float(root.attrib["height"])
-    png = pictures.to_png(spec, "Heads", said)
-    assert int.from_bytes(png[20:24], "big") == 2 * float(root.attrib["height"])
+    for scale in (1.0, 2.0):
+        png = pictures.to_png(spec, "Heads", said, scale=scale)
+        sides = [int.from_bytes(png[at : at + 4], "big") for at in (16, 20)]
+        assert sides == [scale * float(root.attrib[side]) for side in ("width", "height")]
 
 
 def test_a_picture_of_what_rests_on_nothing_is_only_its_drawing() -> None:
