@@ -5,7 +5,7 @@ const KEYS = new WeakMap()
 const TEXTUAL = /^(text|search|number|email|url|password|tel|date|time|datetime-local|month|week)$/
 const OVERLAYS = "[role='dialog'], [role='menu'], [role='listbox']"
 const KEPT = ["c", "r"] // Streamlit's own
-const PATIENCE = 8000 // milliseconds until a batch that nobody answered is sent again with the next press
+const PATIENCE = 8000 // milliseconds until a batch that nobody answered is sent again with what was pressed since
 const SETTLING = 60 // milliseconds after an answer: the inputs hear of it when the view does, and some of them after it
 const MOST_WAITING = 2 // presses of a key that is held down
 
@@ -39,7 +39,10 @@ function press(view, key) {
 // One batch at a time: with every run the browser sends its inputs, and before it has heard of the last answer these say
 // what they said before it. Presses meanwhile are kept, and go together.
 function flush(view) {
-  if (!view.presses.length || performance.now() < view.free) return
+  clearTimeout(view.timer)
+  if (!view.presses.length) return
+  const wait = view.free - performance.now()
+  if (wait > 0) return void (view.timer = setTimeout(() => flush(view), Math.ceil(wait)))
   view.free = performance.now() + PATIENCE
   view.send("pressed", [...view.presses])
 }
@@ -49,7 +52,6 @@ function confirm(view, done) {
   if (left.length === view.presses.length) return
   view.presses = left
   view.free = performance.now() + SETTLING
-  setTimeout(() => flush(view), SETTLING + 1)
 }
 
 function focusOn(widget) {
@@ -125,7 +127,10 @@ function help(view) {
 }
 
 function answer(view, { what, done }) {
-  if (what === "done") confirm(view, done)
+  if (what === "done") {
+    confirm(view, done)
+    flush(view)
+  }
   if (what === "help") help(view)
   if (what === "pin") pin(view)
   if (what === "state") tell("offers", { pin: view.data.pin })
@@ -139,6 +144,7 @@ function start(root) {
   document.addEventListener("keydown", onkeydown)
   document.addEventListener("cutaway-frame", answering)
   view.stop = () => {
+    clearTimeout(view.timer)
     document.removeEventListener("keydown", onkeydown)
     document.removeEventListener("cutaway-frame", answering)
   }
