@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from analyses.views import sources
+from analyses.views import attention_payload, lens_table_payload, sources
 from analyses.views.sources import standalone
+from tests.analyses.test_lens_views import seen
+from tests.browser.viewing import causal_pattern, words
 
 pytestmark = pytest.mark.browser
 
@@ -220,3 +222,30 @@ def test_the_line_under_a_picture_is_broken_between_its_parts(script) -> None:
     assert run(code, [["demo@512", "n = 64", "seed 0"], 17]) == ["demo@512 · n = 64", "seed 0"]
     assert run(code, [["demo@512", "n = 64", "seed 0"], 3]) == ["demo@512", "n = 64", "seed 0"]
     assert run(code, [[], 3]) == []
+
+
+@pytest.mark.parametrize("view", ["attention", "lens_table"])
+def test_the_picture_of_a_view_says_what_is_shown_now_where_only_that_was_sent_anew(script, view: str) -> None:
+    run = script(view)
+    data = attention_payload(causal_pattern(1, 2, 6), words(6)) if view == "attention" else lens_table_payload(seen())
+    written = run(
+        """async ([html, data]) => {
+          const written = []
+          const fill = CanvasRenderingContext2D.prototype.fillText
+          CanvasRenderingContext2D.prototype.fillText = function (text, ...where) {
+            written.push(text)
+            return fill.call(this, text, ...where)
+          }
+          const saved = new Promise((resolve) => { HTMLAnchorElement.prototype.click = resolve })
+          const parentElement = document.createElement("div")
+          parentElement.innerHTML = html
+          document.body.append(parentElement)
+          for (const rests_on of [["demo@8"], ["demo@8", "compared with demo@0"]])
+            m.default({ data: { ...data, rests_on }, parentElement, setTriggerValue() {} })
+          parentElement.querySelector(".png").click()
+          await saved
+          return written
+        }""",
+        [sources(view).html, data],
+    )
+    assert "demo@8 · compared with demo@0" in written

@@ -131,7 +131,7 @@ function makeControls(view) {
     group.append(toggle(["+", "show less of the text, larger"], "Show less of the text, larger", null, () => zoom(view, true)))
     parts.push(group)
   }
-  parts.push(pngButton(view.root, () => `attention ${data.heads[view.shown]}`, data, view.sharpen))
+  parts.push(pngButton(view.root, () => `attention ${view.data.heads[view.shown]}`, () => view.data, view.sharpen))
   view.bar.replaceChildren(...parts)
 }
 

@@ -170,7 +170,7 @@ function makeGridControls(view) {
     }))
     parts.push(group)
   }
-  parts.push(pngButton(view.root, () => `heads, ${label}`, view.data))
+  parts.push(pngButton(view.root, () => `heads, ${label}`, () => view.data))
   view.root.querySelector(".scale").replaceChildren(...parts)
 }
 

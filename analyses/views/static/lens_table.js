@@ -213,7 +213,7 @@ function drawBar(view) {
       send(view, "cells", value, { cells: value })
     }, "what colours show"))
   }
-  parts.push(pngButton(root, () => "lens", data))
+  parts.push(pngButton(root, () => "lens", () => view.data))
   root.querySelector(".bar").replaceChildren(...parts)
   const scale = shows === 2 ? data.difference : data.scales[view.cells]
   const bar = legend(scale, view.colors)

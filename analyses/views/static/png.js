@@ -93,11 +93,11 @@ export async function savePng(root, file, restsOn, sharpen) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000)
 }
 
-// A small button that saves its view; `name` is asked when it is pressed.
-export function pngButton(root, name, data = {}, sharpen) {
+// A small button that saves its view; `name` and `shown`, the data that is drawn, are asked when it is pressed.
+export function pngButton(root, name, shown, sharpen) {
   const button = element("button", "toggle png", "PNG")
   button.setAttribute("aria-label", "save as a PNG picture")
-  Object.assign(button, { type: "button", title: "Save what is shown as a picture", hidden: data.png === false })
-  button.onclick = () => savePng(root, name(), data.rests_on, sharpen)
+  Object.assign(button, { type: "button", title: "Save what is shown as a picture", hidden: shown().png === false })
+  button.onclick = () => savePng(root, name(), shown().rests_on, sharpen)
   return button
 }

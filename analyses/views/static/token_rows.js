@@ -152,7 +152,7 @@ function drawRows(view) {
     ? [element("span", "underline", `underline: ${data.second_label}, up to ${number(data.second_reach, 2)}`)]
     : []
   const parts = coloured ? [element("span", "", data.label), legend(data.scale, view.colors), ...second] : []
-  if (coloured) parts.push(pngButton(root, () => `tokens, ${data.label}`, data))
+  if (coloured) parts.push(pngButton(root, () => `tokens, ${data.label}`, () => view.data))
   root.querySelector(".scale").replaceChildren(...parts)
 }
 
