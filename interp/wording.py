@@ -87,13 +87,17 @@ def _at_start(effect: AblationEffect, start: OutcomeEffect) -> str:
 
 
 def _control_sentence(effect: AblationEffect) -> str:
-    nouns = {PlaceKind.MEMORY: "memories", PlaceKind.HEAD: "heads"}
-    kinds = {place.kind for place in effect.ablation.places}
-    noun = nouns.get(effect.ablation.places[0].kind, "") if len(kinds) == 1 else "components"
-    phrase = control_phrase(effect.control, effect.effect.unit, noun=noun)
+    phrase = control_phrase(effect.control, effect.effect.unit, noun=_noun(effect))
     if effect.control.p is None:
         return f"{phrase[:1].upper()}{phrase[1:]}."
     return f"Control: {phrase}{_elsewhere(effect)}."
+
+
+def _noun(effect: AblationEffect) -> str:
+    """What is ablated, in the plural."""
+    nouns = {PlaceKind.MEMORY: "memories", PlaceKind.HEAD: "heads"}
+    kinds = {place.kind for place in effect.ablation.places}
+    return nouns.get(effect.ablation.places[0].kind, "") if len(kinds) == 1 else "components"
 
 
 def decision_sentence(decision: Decision, unit: str) -> str:
@@ -267,6 +271,12 @@ def control_phrase(control: Control, unit: str = "nats", *, noun: str = "heads")
         f"{_disjoint(control, noun)} ({p_phrase(control.p, control.smallest_p)}, "
         f"the share of sets that {verb} at least as much, this one counted{_smallest(control)})"
     )
+
+
+def shared_phrase(effect: AblationEffect) -> str:
+    """How many of the matched sets hold some of what was ablated, as "12 of them share heads with it"; else empty."""
+    n = int((effect.control.shared > 0).sum())
+    return f"{n} of them {'shares' if n == 1 else 'share'} {_noun(effect)} with it" if n else ""
 
 
 def _sized(harm: float) -> tuple[str, str]:

@@ -25,7 +25,7 @@ def sentence(verdict: Verdict, *, subject: str | None = None) -> str:
         return f"{begin}: {verdict.reason} (seed {verdict.seed})."
     told = f"{begin}: with {found.subject}, {effect_phrase(verdict, found)}; claimed was `{verdict.bound}`"
     family = "" if verdict.n_together == 1 else f", Holm over {verdict.n_together} claims"
-    told += f" ({_p(verdict, found)} against the bound{family}; n = {_n(found)} sequences that no "
+    told += f" ({_p(verdict, found)} against {_null(verdict, found)}{family}; n = {_n(found)} sequences that no "
     told += f"rule has seen, seed {verdict.seed}; level {found.harm.level:g})"
     if found.beside.kind == ControlKind.NONE:
         told += "; no control"
@@ -82,6 +82,16 @@ def _p(verdict: Verdict, found: Measured) -> str:
     p = 1.0 if verdict.p is None else verdict.p
     times = found.alpha / (1 - found.harm.level)  # alpha over what this look may spend; 1 for a single one
     return p_phrase(p, p if found.judged.p <= times * smallest_sign_flip_p(found.n) * (1 + 1e-6) else 0.0)
+
+
+def _null(verdict: Verdict, found: Measured) -> str:
+    """What a small p speaks against: that the truth lies on the other side of the bound than what was measured."""
+    bound, mean = parse_bound(verdict.bound), found.judged.interval.mean
+    is_above = (abs(mean) if bound.quantity == Quantity.SIZE else mean) > bound.value
+    return f"{_WHAT[bound.quantity]} {'below' if is_above else 'above'} the bound"
+
+
+_WHAT = {Quantity.HARM: "a harm", Quantity.GAIN: "a gain", Quantity.SIZE: "a size", Quantity.SHARE: "a share"}
 
 
 def since_phrase(verdicts: Sequence[Verdict]) -> str:

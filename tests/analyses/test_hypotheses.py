@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -680,11 +681,27 @@ def test_a_sentence_says_all_that_a_verdict_rests_on(tmp_path: Path, lab: Lab):
     text = sentence(verdict_on(tmp_path, lab, control="text", effect="harm >= 1", seed=5))
     for part in (
         "claim-0 is supported at planted@8", "L1H2:mean ablated", "nats", "claimed was `harm >= 1`",
-        "p <= 0.0001 against", "n = 16 sequences that no rule has seen", "seed 5", "level 0.95",
+        "p <= 0.0001 against a harm below the bound", "n = 16 sequences that no rule has seen", "seed 5", "level 0.95",
         "control beaten: the same costs",
     ):  # fmt: skip
         assert part in text, (part, text)
     assert "Holm" not in text, "it was tested alone"
+
+
+@pytest.mark.parametrize(
+    ("effect", "says"),
+    [
+        ("harm >= 100", "is refuted at planted@8.*against a harm above the bound"),
+        ("harm <= 0.1", "is refuted at planted@8.*against a harm below the bound"),
+        ("harm <= 100", "against a harm above the bound"),
+        ("|harm| <= 0.1", "is refuted at planted@8.*against a size below the bound"),
+        ("gain >= 0.1", "is refuted at planted@8.*against a gain above the bound"),
+        ("share >= 0.9", "against a share (above|below) the bound"),
+    ],
+)
+def test_a_p_says_what_it_speaks_against(tmp_path: Path, lab: Lab, effect: str, says: str):
+    """A refuted claim's small p is no support for it."""
+    assert re.search(says, sentence(verdict_on(tmp_path, lab, control="none", effect=effect)))
 
 
 def test_an_undecided_sentence_says_why(tmp_path: Path, lab: Lab):

@@ -11,7 +11,15 @@ from interp.ablation import ablation_of
 from interp.effects import AblationEffect, Control, OutcomeEffect
 from interp.sequential import Decision, Look, decide
 from interp.stats import Interval
-from interp.wording import control_phrase, decision_sentence, effect_sentences, fine, harm_phrase, p_phrase
+from interp.wording import (
+    control_phrase,
+    decision_sentence,
+    effect_sentences,
+    fine,
+    harm_phrase,
+    p_phrase,
+    shared_phrase,
+)
 from model.config import GPTConfig
 
 CONFIG = GPTConfig(n_layers=2, n_heads=4, d_model=32, n_ctx=64, d_vocab=11)
@@ -122,6 +130,14 @@ def test_a_set_that_gains_stands_beside_sets_that_gain() -> None:
         "(p <= 0.25, the share of sets that gain at least as much, this one counted; 3 allow no p below 0.25, too few "
         "to decide at 0.05)"
     )
+
+
+@pytest.mark.parametrize(("shared", "said"), [
+    ([0, 0], ""), ([0, 1], "1 of them shares heads with it"), ([2, 1], "2 of them share heads with it"),
+])  # fmt: skip
+def test_matched_sets_that_share_heads_with_the_ablated_one_are_counted(shared: list[int], said: str) -> None:
+    control = Control(harm=torch.tensor([0.1, 0.2]), shared=torch.tensor(shared), n_possible=2, p=0.5, note="all 2")
+    assert shared_phrase(effect_on(outcome(0.2, 0.1, 0.3), places="L1H1,L1H2", control=control)) == said
 
 
 def test_sets_that_gain_where_the_set_costs_are_not_said_to_cost_a_negative_amount() -> None:

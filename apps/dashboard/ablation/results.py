@@ -27,7 +27,7 @@ from interp.effects import AblationEffect
 from interp.outcomes import COPY_OUTCOMES
 from interp.places import PlaceKind
 from interp.stats import Interval, smallest_sign_flip_p
-from interp.wording import effect_sentences, fine, p_phrase
+from interp.wording import effect_sentences, fine, p_phrase, shared_phrase
 from model.errors import CutawayError
 
 LOOK = {
@@ -101,7 +101,7 @@ def beside_others(effect: AblationEffect) -> tuple[str, str]:
     others = "other heads" if kinds == {PlaceKind.HEAD} else "others"
     told = f"({p_phrase(control.p, control.smallest_p)}, {n} set{'s' if n > 1 else ''})"
     if control.is_beaten:
-        return f"{more} more than {others} {told}", "green"
+        return f"{more} more than {others} {told}", "blue"  # green is the verdict's own, which may be refuted
     if control.is_beaten is None and control.is_exceeded:
         return f"{more} most among {others}, too few to decide {told}", "orange"
     return f"not told apart from {others} {told}", "orange"
@@ -114,7 +114,7 @@ def _headline(effect: AblationEffect) -> None:
     with st.grid(4, min_column_width=190, gap="small") as cells:
         with cells.cell():
             p = p_phrase(asked.p, smallest_sign_flip_p(asked.harm.n), ".2g")
-            p = "" if effect.metric.endswith("_kl") else f", {p}"
+            p = "" if effect.metric.endswith("_kl") else f", {p} against no harm"
             kind = f"n = {asked.harm.n}{p}, {_kind(asked.harm)}"
             _number(f"Harm on {effect.metric}", _amount(asked.harm, asked.unit), kind, "effect")
         with cells.cell():
@@ -122,9 +122,10 @@ def _headline(effect: AblationEffect) -> None:
                 _number("Matched random sets", "none", control.note, "control")
             else:
                 found = f"{fine(control.median)[0]} {asked.unit}"
+                shared = f", {shared}" if (shared := shared_phrase(effect)) else ""
                 _number(
                     "Matched random sets, median", found,
-                    f"{p_phrase(control.p, control.smallest_p)} of {len(control.harm)} sets, n = {control.n}",
+                    f"{p_phrase(control.p, control.smallest_p)} of {len(control.harm)} sets{shared}, n = {control.n}",
                     "control",
                 )  # fmt: skip
         with cells.cell():
