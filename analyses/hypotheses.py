@@ -224,6 +224,7 @@ def _verdict(
         checkpoint=where,
         standing=standing,
         expected=stated.expected,
+        stated=stated.stated,
         reason=reason,
         measured=found,
         p=None if found is None else p,

@@ -60,4 +60,6 @@ def load_record(path: Path) -> Record:
     tree = read_json(path, CheckpointError)
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise CheckpointError(f"{path} is no verdict of format {FORMAT}; test the claim again.")
+    if isinstance(tree.get("verdict"), dict):
+        tree["verdict"].setdefault("stated", None)  # from before claims said when they were stated
     return decode(Record, {key: value for key, value in tree.items() if key not in ("format", "sentence")}, {})

@@ -27,7 +27,7 @@ FOLDER = "claims"
 
 COLUMNS = (
     "file", "claim", "step", "verdict", "expected", "harm", "low", "high", "level", "unit", "effect", "claimed", "p",
-    "control", "control beaten", "n", "seed", "metric", "ablated", "reason",
+    "control", "control beaten", "n", "seed", "metric", "ablated", "stated", "reason",
 )  # fmt: skip
 
 
@@ -111,6 +111,7 @@ def _row(record: Record) -> dict[str, Any]:
         "p": verdict.p,
         "seed": verdict.seed,
         "metric": verdict.metric,
+        "stated": None if verdict.stated is None else verdict.stated.value,
         "reason": verdict.reason,
     }
     if found is None:

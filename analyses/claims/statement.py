@@ -50,6 +50,19 @@ class ControlKind(StrEnum):
     """Nothing: the bound alone."""
 
 
+class Stated(StrEnum):
+    """When a claim's bound was stated, beside the first look at numbers about what the claim names."""
+
+    BEFORE = "before"
+    """Before any were seen."""
+
+    AFTER = "after"
+    """After some were seen: what was picked to fit numbers is no surprise in them."""
+
+    UNKNOWN = "unknown"
+    """Nobody knows: they were there already when it was written down."""
+
+
 class Sent(StrEnum):
     """What a path's sender writes instead of its own output."""
 
@@ -108,10 +121,12 @@ class Statement:
     """Which checkpoints: last, all, or steps such as 512 or [0, 64, 512]."""
     expected: Standing = Standing.SUPPORTED
     """What should come out: supported, or refuted for a claim that is there to fail."""
+    stated: Stated | None = None
+    """When the bound was stated: before numbers were seen, after, or unknown; None where the file does not say."""
 
     def __post_init__(self) -> None:
         faults = Faults()
-        for name, choices in (("control", ControlKind), ("ffns", FFNs), ("expected", Standing), ("input", Input)):
+        for name, choices in _CHOICES.items():
             with faults.noted():
                 given = getattr(self, name)
                 object.__setattr__(self, name, None if given is None else as_enum(choices, given, name))
@@ -181,6 +196,10 @@ def parse_steps(text: str) -> str | tuple[int, ...]:
     if not all(part.isdecimal() for part in parts):
         raise ConfigError(f'step="{text}" is no choice of checkpoints; write last, all, or steps such as 0,64,512.')
     return tuple(sorted({int(part) for part in parts}))
+
+
+_CHOICES = {"control": ControlKind, "ffns": FFNs, "expected": Standing, "input": Input, "stated": Stated}
+"""Keys that take one of a few words."""
 
 
 _NUMBERS = {

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyses.claims.bounds import Bound, Judged, Standing
-from analyses.claims.statement import ControlKind
+from analyses.claims.statement import ControlKind, Stated
 from interp.stats import Interval, holm
 from model.settings import as_enum
 
@@ -125,9 +125,14 @@ class Verdict:
     period: int
     """Of the repeated tokens."""
 
+    stated: Stated | None = None
+    """When its bound was stated; None where the file does not say."""
+
     def __post_init__(self) -> None:
         for name in ("standing", "expected"):
             object.__setattr__(self, name, as_enum(Standing, getattr(self, name), name))
+        if self.stated is not None:
+            object.__setattr__(self, "stated", as_enum(Stated, self.stated, "stated"))
 
     @property
     def as_expected(self) -> bool | None:

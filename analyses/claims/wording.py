@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analyses.claims.bounds import Quantity, Standing, parse_bound
-from analyses.claims.statement import ControlKind
+from analyses.claims.statement import ControlKind, Stated
 from analyses.claims.verdicts import Measured, Verdict, lasting, not_beaten
 from interp.stats import Interval, smallest_sign_flip_p
 from interp.wording import NO_ENDS, has_ends, p_phrase, with_interval
@@ -25,15 +25,28 @@ def sentence(verdict: Verdict, *, subject: str | None = None) -> str:
         return f"{begin}: {verdict.reason} (seed {verdict.seed})."
     told = f"{begin}: with {found.subject}, {effect_phrase(verdict, found)}; claimed was `{verdict.bound}`"
     family = "" if verdict.n_together == 1 else f", Holm over {verdict.n_together} claims"
-    told += f" ({_p(verdict, found)} against {_null(verdict, found)}{family}; n = {_n(found)} sequences that no "
-    told += f"rule has seen, seed {verdict.seed}; level {found.harm.level:g})"
+    told += f" ({_p(verdict, found)} against {_null(verdict, found)}{family}; n = {_n(found)} sequences"
+    told += f"{_unseen(verdict)}, seed {verdict.seed}; level {found.harm.level:g})"
     if found.beside.kind == ControlKind.NONE:
         told += "; no control"
     elif verdict.reason != not_beaten(found.beside):
         told += f"; control {'beaten' if found.beside.beaten else 'not beaten'}: {found.beside.said}"
     if verdict.reason:
         told += f"; undecided because {verdict.reason}"
+    told += _LATE.get(verdict.stated, "")
     return f"{told}."
+
+
+def _unseen(verdict: Verdict) -> str:
+    """Whether anything was chosen by these sequences: heads by a rule never, a bound perhaps."""
+    return "" if verdict.stated in _LATE else " that no rule has seen"
+
+
+_LATE: dict[Stated | None, str] = {
+    Stated.AFTER: "; its bound was stated after numbers about it had been seen, perhaps these",
+    Stated.UNKNOWN: "; it is not known whether its bound was stated before numbers about it were seen",
+}
+"""What is said of a bound that may have been picked to fit."""
 
 
 def effect_phrase(verdict: Verdict, found: Measured) -> str:

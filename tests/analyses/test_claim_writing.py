@@ -47,6 +47,7 @@ ABLATIONS = st.fixed_dictionaries(
         "run": TEXT,
         "step": st.sampled_from(["last", "all", "512", "0,64"]),
         "expected": st.just("refuted"),
+        "stated": st.sampled_from(["before", "after", "unknown"]),
     },
 )
 
@@ -85,6 +86,15 @@ def test_what_no_file_can_hold_is_a_sentence_and_leaves_nothing(tmp_path: Path) 
     with pytest.raises(CutawayError, match="could not be written"):
         save_claim(stated_of(), tmp_path / "file")
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_when_a_bound_was_stated_is_a_key_and_said_only_where_it_is_known(tmp_path: Path) -> None:
+    assert "stated" not in claim_text(stated_of())
+    late = stated_of(stated="after")
+    assert claim_text(late).endswith('stated = "after"\n')
+    assert [each.stated for each in read_claims(save_claim(late, tmp_path).file)] == [late]
+    with pytest.raises(CutawayError, match='stated="later".*before, after, unknown'):
+        stated_of(stated="later")
 
 
 def test_the_example_is_right() -> None:

@@ -663,6 +663,17 @@ def test_an_interval_without_ends_comes_back_too(tmp_path: Path):
     assert load_record(save_record(tmp_path, record)) == record
 
 
+def test_a_record_from_before_claims_said_when_they_were_stated_is_read(tmp_path: Path):
+    record = Record(
+        verdict=TOY, statement={}, together=("toy",), device="cpu", seconds=0.0, created="", versions={}
+    )  # fmt: skip
+    path = save_record(tmp_path, record)
+    tree = json.loads(path.read_text())
+    del tree["verdict"]["stated"]
+    path.write_text(json.dumps(tree))
+    assert load_record(path) == record
+
+
 def test_a_damaged_record_is_refused(tmp_path: Path):
     path = tmp_path / "some.json"
     path.write_text('{"format": 0}')
@@ -686,6 +697,15 @@ def test_a_sentence_says_all_that_a_verdict_rests_on(tmp_path: Path, lab: Lab):
     ):  # fmt: skip
         assert part in text, (part, text)
     assert "Holm" not in text, "it was tested alone"
+
+
+def test_a_verdict_says_where_its_bound_may_have_been_picked_to_fit(tmp_path: Path, lab: Lab):
+    late = verdict_on(tmp_path, lab, stated="after")
+    assert sentence(late).endswith("; its bound was stated after numbers about it had been seen, perhaps these.")
+    assert "no rule has seen" not in sentence(late)
+    assert "not known whether its bound was stated before" in sentence(verdict_on(tmp_path, lab, stated="unknown"))
+    (first, plain) = (verdict_on(tmp_path, lab, **keys) for keys in ({"stated": "before"}, {}))
+    assert sentence(first) == sentence(plain)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ from analyses.attention.words import WORDS
 from analyses.circuits import result as circuits_result
 from analyses.claims.bounds import Bound, Judged, Quantity
 from analyses.claims.bounds import Standing as Comes
-from analyses.claims.statement import ControlKind, Statement
+from analyses.claims.statement import ControlKind, Stated, Statement
 from analyses.claims.usual import Usual
 from analyses.claims.verdicts import Beside, Checkpoint
 from analyses.claims.verdicts import Verdict as Outcome
@@ -684,12 +684,14 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "analyses.claims.statement.Statement.expected": (Comes, lambda given, _: repr(stated(expected=given))),
     "analyses.claims.statement.Statement.ffns": (FFNs, lambda given, _: repr(fed(ffns=given))),
     "analyses.claims.statement.Statement.input": (Input, lambda given, _: repr(fed(input=given))),
+    "analyses.claims.statement.Statement.stated": (Stated, lambda given, _: repr(stated(stated=given))),
     "analyses.claims.usual.Usual.kind": (ControlKind, lambda given, _: repr(Usual(kind=given, why=""))),
     "analyses.claims.verdicts.Beside.kind": (
         ControlKind,
         lambda given, _: repr(Beside(kind=given, beaten=None, said="")),
     ),
     "analyses.claims.verdicts.Verdict.expected": (Comes, lambda given, _: repr(came(expected=given))),
+    "analyses.claims.verdicts.Verdict.stated": (Stated, lambda given, _: repr(came(stated=given))),
     "analyses.claims.verdicts.Verdict.standing": (Comes, lambda given, _: repr(came(standing=given))),
     "analyses.composition.result.Config.split": (Split, lambda given, _: repr(CompositionConfig(split=given))),
     "analyses.ffn.config.Config.split": (Split, lambda given, _: repr(FFNConfig(split=given))),
