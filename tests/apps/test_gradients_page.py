@@ -70,8 +70,10 @@ def test_maps_are_shown_without_a_study_and_what_is_missing_is_said(own_runs: Pa
     assert f"cutaway run gradient-flow {own_runs}/bare@{STEP}" in text
     assert "no run here is bare with other norms" in text
     assert "|dL/dx|: bare (post-norm)" in text
+    for tab in ("Held-out text", "Initialization"):
+        assert "This comes from gradient-flow, which has no result of this run; the command stands" in turned(at, tab)
     (own_runs / "bare" / "metrics.jsonl").unlink()
-    at.run()
+    turned(at, "Over training")
     assert "bare has logged no gradient norms" in said(at) and not at.exception
 
 

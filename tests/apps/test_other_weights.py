@@ -42,7 +42,7 @@ def test_what_was_found_of_other_weights_is_left_out_and_told(own_runs: Path, mo
     assert f"There is no ffn-memories result at step {STEP}" in text
     at = at.selectbox(key="step").set_value(STEP).run()
     assert not at.exception
-    assert "What the study found" not in said(at)
+    assert "This comes from ffn-memories, which has no result at this checkpoint; the command stands" in said(at)
     again = [each.value for each in at.code if each.value.startswith("cutaway run ffn-memories")]
     assert any("--set n_tokens=2048" in command and command.endswith("--fresh") for command in again)
 

@@ -1,7 +1,11 @@
 """Norms & gradients: how gradients flow through depth, at initialization, over training and at the checkpoint."""
 
+from collections.abc import Callable
+from functools import partial
+
 import streamlit as st
 
+from analyses.results import SavedResult
 from apps.dashboard import components, data, panels, selecting, telling
 from apps.dashboard.asked import Choice, tabs
 from apps.dashboard.gradients import over_training, studied
@@ -65,23 +69,14 @@ def _weights() -> None:
         _unlogged()
 
 
-def _held_out() -> None:
-    if saved is None:
-        components.caption(UNSTUDIED)
-        return
-    if saved.provenance.run:
-        st.subheader(f"At step {saved.provenance.step:,}")
-    studied.checkpoint(saved)
+def _held_out(result: SavedResult) -> None:
+    if result.provenance.run:
+        st.subheader(f"At step {result.provenance.step:,}")
+    studied.checkpoint(result)
 
 
-def _initialization() -> None:
-    if saved is None:
-        components.caption(UNSTUDIED)
-    else:
-        studied.initialization(saved)
-
-
-UNSTUDIED = f"This comes from {STUDY}, which has no result of this run; the command stands above."
+def _studied(draw: Callable[[SavedResult], None]) -> Callable[[], None]:
+    return partial(components.studied, saved, STUDY, draw, where="of this run")
 
 
 def _usual() -> str:
@@ -93,7 +88,13 @@ def _usual() -> str:
 address = st.query_params
 tabs(
     Choice(name="tab", key="gradient_tab", options=TABS, usual=_usual()),
-    dict(zip(TABS, (_over_training, _over_depth, _weights, _held_out, _initialization), strict=True)),
+    dict(
+        zip(
+            TABS,
+            (_over_training, _over_depth, _weights, _studied(_held_out), _studied(studied.initialization)),
+            strict=True,
+        )
+    ),
 )
 if saved is not None:
     panels.whole_study(saved, n=saved.config.n_sequences, unit="held-out sequences")

@@ -1,9 +1,11 @@
 """FFN memories: a search, one memory in full with its key and its value, and what all memories of the model make."""
 
+from collections.abc import Callable
 from functools import partial
 
 import streamlit as st
 
+from analyses.results import SavedResult
 from apps.dashboard import components, data, panels, selecting, telling
 from apps.dashboard.asked import Choice, tabs
 from apps.dashboard.memories import composition as memory_composition
@@ -50,22 +52,13 @@ except CutawayError as error:  # there is nothing to show, and no command that w
 saved = components.on_shelf(STUDY, run, chosen.step, data.shelf(run, STUDY))
 
 
-UNSTUDIED = f"This comes from {STUDY}, which has no result at this checkpoint; the command stands above."
+def _found(result: SavedResult) -> None:
+    telling.findings(data.findings(result))
+    panels.whole_study(result, n=result.result.n_prefixes, unit="prefixes")
 
 
-def _found() -> None:
-    if saved is None:
-        components.caption(UNSTUDIED)
-        return
-    telling.findings(data.findings(saved))
-    panels.whole_study(saved, n=saved.result.n_prefixes, unit="prefixes")
-
-
-def _layers(layer: int) -> None:
-    if saved is None:
-        components.caption(UNSTUDIED)
-    else:
-        memory_layers.draw(saved, layer)
+def _studied(draw: Callable[[SavedResult], None]) -> Callable[[], None]:
+    return partial(components.studied, saved, STUDY, draw, where="at this checkpoint")
 
 
 if saved is None:
@@ -91,8 +84,8 @@ else:
 
 st.header("All memories")
 tabs(ALL, {
-    "What was found": _found,
-    "Layer by layer": partial(_layers, memory[0]),
+    "What was found": _studied(_found),
+    "Layer by layer": _studied(lambda result: memory_layers.draw(result, memory[0])),
     "How predictions come about": partial(memory_composition.draw, run, chosen.step, memory[0]),
     "Turning values on": partial(memory_promotion.draw, run, chosen.step),
 })  # fmt: skip

@@ -142,7 +142,7 @@ def at_step(logs: Logs) -> None:
         ("slice-gradient", "Gradient of the stream", GRADIENT, "|dL/dx| (log)"),
         ("slice-size", "Size of the stream", RMS, "root mean square (log)"),
     )
-    for column, (key, title, quantity, axis) in zip(_beside(2, HALF), both, strict=True):
+    for column, (key, title, quantity, axis) in zip(components.beside(2, HALF), both, strict=True):
         rows = partial(stream_slice_frame, logs.maps, step)
         panel = logs.panel(key, f"{title} over depth", rows, line, n=n, unit=PROBE)
         figure = figures.places_figure(logs.records(stream_slice_frame, step), quantity, axis)
@@ -158,7 +158,7 @@ def at_step(logs: Logs) -> None:
 def ends(logs: Logs) -> None:
     """How the ends of the model compare, over training."""
     kinds = list(dict.fromkeys(row["what"] for row in logs.records(ratio_frame)))
-    columns = _beside(len(kinds), THIRD)
+    columns = components.beside(len(kinds), THIRD)
     for number, (column, what) in enumerate(zip(columns, kinds, strict=True)):
         line = f"rows = ratio_frame(maps, {what!r})"
         rows = partial(ratio_frame, logs.maps, what)
@@ -176,7 +176,7 @@ def losses(logs: Logs) -> None:
     if not kinds:
         components.missing("No loss was logged: there is no metrics.jsonl to draw.")
         return
-    for number, (column, what) in enumerate(zip(_beside(len(kinds), THIRD), kinds, strict=True)):
+    for number, (column, what) in enumerate(zip(components.beside(len(kinds), THIRD), kinds, strict=True)):
         rows = partial(loss_frame, *(run.path for run in logs.runs), what=what)
         n = int(logs.train("batch_size" if what == "training batch" else "eval_sequences") or 0)
         line = f"rows = loss_frame(*runs, what={what!r})"
@@ -196,7 +196,7 @@ def _pair(
     line = f"rows = {frame.__name__}({', '.join(['maps', *map(repr, given)])})"
     of_both = partial(logs.panel, rows=partial(frame, logs.maps, *given), line=line, n=n, unit=unit)
     drawn = []
-    for place, each in zip(_beside(2, HALF), logs.maps, strict=False):
+    for place, each in zip(components.beside(2, HALF), logs.maps, strict=False):
         own = [row for row in every if row["run"] == each.run]
         name = f"{title}: {each.run} ({each.norm}-norm)"
         figure = figures.map_figure(own, column, domain, step=logs.step)
@@ -204,12 +204,6 @@ def _pair(
             panels.small(of_both(f"{key}-{each.run}", name), figure, f"{title} by layer and step")
         drawn.append((name, figure))
     return drawn, of_both(key, f"{title} by layer and step")
-
-
-def _beside(n: int, least: int) -> list[Any]:
-    """Places beside one another, and below where each would have less than its `least` pixels."""
-    grid = st.grid(max(1, n), min_column_width=least, gap=("small", "medium"))
-    return [grid.cell() for _ in range(n)]
 
 
 def _names(logs: Logs) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -25,6 +24,9 @@ from apps.dashboard.address import Part, choice_of, restore, write
 from apps.dashboard.findings import pins
 from apps.dashboard.panels import Panel, about_saved
 
+LEAST = 360
+"""Pixels of a figure with its legend beside it, at least."""
+
 
 def checkpoint(saved: SavedResult) -> None:
     """Gradients on held-out text, beside those of step 0."""
@@ -33,8 +35,7 @@ def checkpoint(saved: SavedResult) -> None:
         components.caption("Nothing was measured at the checkpoint: the run holds too little text out.")
         return
     n, unit = found.n_sequences, "held-out sequences"
-    grid = _grid()
-    left, right = grid.cell(), grid.cell()
+    left, right = components.beside(2, LEAST)
     layers, ratios = _records(saved, checkpoint_frame), _records(saved, checkpoint_ratio_frame)
     with left:
         panel = _panel(
@@ -84,8 +85,7 @@ def initialization(saved: SavedResult) -> None:
         ("initial-stream", f"Gradient of the stream, {depth} layers", stream_profile_frame, (depth,), "layer", GRADIENT,
          ("layer", "|dL/dx| (log)"), "of the batch's mean loss; "),
     )  # fmt: skip
-    grid = _grid()
-    columns = [grid.cell() for _ in looks]
+    columns = components.beside(len(looks), LEAST, in_a_row=2)
     for column, (key, title, frame, given, x, y, titles, of) in zip(columns, looks, strict=True):
         panel = _panel(saved, key, title, frame, *given, n=seeds, unit="seeds")
         figure = figures.seeds_figure(_records(saved, frame, *given), x, y, titles, log=y != MEAN_SQUARE)
@@ -109,11 +109,6 @@ def initialization(saved: SavedResult) -> None:
         "exponent of the gradient in depth: Xiong et al. 2020, theorem 1, has 0 for post and -1/2 for pre (one token)",
         f"95% intervals over the {seeds} seeds",
     )  # fmt: skip
-
-
-def _grid() -> Any:
-    """Two figures with their legends beside one another, or below where there is no room for that."""
-    return st.grid(2, min_column_width=360, gap=("small", "medium"))
 
 
 def _depth(depths: list[str]) -> int:
