@@ -6,17 +6,19 @@ The line is set around the finished drawing, so that no figure is laid out anew 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 from analyses.figures import FONT, PAPER, QUIET, spec_svg
+from analyses.views.payload import visible_label
 
 SIZE, LINE, MARGIN = 9.5, 13, 8
 """Pixels: of the letters, from line to line, and around."""
 
 CHARACTER = 5.2
-"""Pixels that a character of that size takes on average, generously: nothing here can measure text."""
+"""Pixels that a Latin character of that size takes on average, generously: nothing here can measure text."""
 
 NARROWEST = 260
 """Pixels that a picture is wide at least, so that the line is not broken into words."""
@@ -39,14 +41,15 @@ def to_svg(spec: Mapping[str, Any], title: str, rests_on: Sequence[str]) -> str:
     assert root is not None, "an SVG by Vega says how large it is"
     width, height = (float(side) for side in root.groups())
     wide = max(width, NARROWEST)
-    lines = wrapped(rests_on, int((wide - 2 * MARGIN) / CHARACTER))
+    said = [visible_label(part) for part in rests_on]  # nothing in a name of a run turns the line around
+    lines = wrapped(said, int((wide - 2 * MARGIN) / CHARACTER))
     tall = height + len(lines) * LINE + MARGIN * bool(lines)
     texts = "".join(
         f'<text x="{MARGIN}" y="{height + (at + 1) * LINE - 3:g}">{_text(line)}</text>' for at, line in enumerate(lines)
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{wide:g}" height="{tall:g}" '
-        f'viewBox="0 0 {wide:g} {tall:g}"><title>{_text(title)}</title><desc>{_text(" · ".join(rests_on))}</desc>'
+        f'viewBox="0 0 {wide:g} {tall:g}"><title>{_text(title)}</title><desc>{_text(" · ".join(said))}</desc>'
         f'<rect width="{wide:g}" height="{tall:g}" fill="{PAPER}"/>{drawn}'
         f'<g font-family="{FONT}" font-size="{SIZE}" fill="{QUIET}">{texts}</g></svg>'
     )
@@ -60,7 +63,7 @@ def to_png(spec: Mapping[str, Any], title: str, rests_on: Sequence[str], *, scal
 
 
 def wrapped(parts: Sequence[str], most: int) -> list[str]:
-    """Lines of at most `most` characters, broken between parts where that can be.
+    """Lines as wide as `most` Latin characters at most, broken between parts where that can be.
 
     >>> wrapped(["demo@512", "n = 64 sequences", "seed 0"], 30)
     ['demo@512 · n = 64 sequences', 'seed 0']
@@ -68,11 +71,27 @@ def wrapped(parts: Sequence[str], most: int) -> list[str]:
     lines: list[str] = []
     for part in parts:
         longer = f"{lines[-1]} · {part}" if lines else part
-        if lines and len(longer) <= most:
+        if lines and _width(longer) <= most:
             lines[-1] = longer
         else:
-            lines += [part[at : at + most] for at in range(0, len(part), most)]
+            lines += _cut(part, most)
     return lines
+
+
+def _cut(part: str, most: int) -> list[str]:
+    pieces, used = [""], 0
+    for character in part:
+        width = _width(character)
+        if pieces[-1] and used + width > most:
+            pieces, used = [*pieces, ""], 0
+        pieces[-1] += character
+        used += width
+    return pieces
+
+
+def _width(text: str) -> int:
+    """How many Latin characters are as wide: two for each of the wide ones of East Asia, and emoji."""
+    return sum(1 + (unicodedata.east_asian_width(each) in "WF") for each in text)
 
 
 def _text(text: str) -> str:

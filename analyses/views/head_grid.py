@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from analyses.views.payload import Payload, Scale, checked, fitted, numbers, packed_floats, scale_fields, visible
+from analyses.views.payload import Payload, Scale, checked, fitted, numbers, packed_floats, scale_fields, visible_label
 from model.errors import InputError
 
 HINT = "point at a head to read it; click to choose it; shift-click or X adds it to the ablation"
@@ -144,8 +144,3 @@ def _checked_step(frames: Frames, values: Tensor | None, step: int | None) -> in
 
 def _shape(values: Tensor) -> str:
     return "x".join(map(str, values.shape))
-
-
-def visible_label(label: str) -> str:
-    """Return a label with its spaces as they are and everything else visible."""
-    return " ".join(visible(word) for word in label.split())

@@ -49,6 +49,15 @@ def visible(token: str) -> str:
     return "".join(_visible_character(character) for character in token)
 
 
+def visible_label(label: str) -> str:
+    r"""Return a label with its spaces as they are and everything else visible.
+
+    >>> visible_label("n = 8,  run\u202e")
+    'n = 8, run\\u202e'
+    """
+    return " ".join(visible(word) for word in label.split())
+
+
 def _visible_character(character: str) -> str:
     if character in SIGNS:
         return SIGNS[character]
@@ -112,7 +121,7 @@ def checked(payload: Payload) -> Payload:
     return payload
 
 
-LIVE = ("lock", "look", "chosen", "set", "step", "token", "cells")
+LIVE = ("lock", "look", "chosen", "set", "step", "token", "cells", "shows", "strip")
 """Fields that a click changes: a host that can sends them apart, so that no click sends a pattern again."""
 
 
@@ -127,7 +136,8 @@ def live_fields(live: Mapping[str, Any]) -> Payload:
 
     Args:
         live: any of `lock`, a (query, key) or None; `look`, which head of a pattern is shown, by its place among all;
-            `chosen`, a head; `set`, the heads to ablate; `step`; `token`.
+            `chosen`, a head; `set`, the heads to ablate; `step`; `token`; `shows`, which of two patterns, and `strip`,
+            how the tokens are coloured, as the view names them.
     """
     unknown = [name for name in live if name not in LIVE]
     if unknown:

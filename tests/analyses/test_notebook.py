@@ -21,7 +21,7 @@ from analyses.notebook.bounds import MOST_PINS, MOST_ROWS
 from analyses.notebook.exports import to_csv_archive, to_markdown, to_python
 from analyses.notebook.page import Beside, page
 from analyses.notebook.pins import Notebook, Pin, as_json, from_json, new_pin
-from analyses.notebook.words import address, rests_on
+from analyses.notebook.words import about_words, address, rests_on
 from analyses.registry import Finding
 from analyses.views import View, attention_payload
 from model.errors import CheckpointError, CutawayError, InputError, UnknownNameError
@@ -260,3 +260,21 @@ def test_an_address_stays_on_the_dashboard_and_leaves_the_notebook_out() -> None
     assert address(pin) == "/heads?run=de+mo&prompt=a%26notes%3Dx%23%0A"
     assert address(pin, notes="t").endswith("&notes=t")
     assert rests_on(pin) == ("demo@512", "n = 8 sequences", "seed 0")
+
+
+def test_a_line_cites_both_models_and_all_that_numbers_rest_on() -> None:
+    known = {
+        "run": "demo", "step": 512, "n": 1024, "unit": "prefixes", "on": "repeats of 20 tokens", "split": "held-out",
+        "seed": 0, "study": "ffn-memories", "config_hash": "a3f", "config": {"n": 3}, "weights_sha256": "01234567" * 8,
+        "compared_with": "other@8", "compared_weights_sha256": "89abcdef" * 8, "minus": "demo@0", "twin": "post",
+    }  # fmt: skip
+    assert about_words(known) == (
+        "demo@512", "n = 1,024 prefixes", "on repeats of 20 tokens", "split held-out", "seed 0",
+        "ffn-memories, config a3f", "weights 01234567", "compared with other@8", "weights 89abcdef", "minus demo@0",
+        "twin post",
+    )  # fmt: skip
+    live = {"run": "r\u202en", "step": None, "n": 1, "unit": "text", "seed": None, "on": None}
+    said = ("r\\u202en", "n = 1 text", "on your prompt, 5 tokens")
+    assert about_words(live | {"text": "n = 1: your prompt, 5 tokens"}) == said
+    assert about_words(live | {"source": "n = 1: your prompt, 5 tokens"}) == said
+    assert about_words({}) == ()

@@ -94,7 +94,7 @@ def test_a_picture_says_what_it_rests_on_below_its_drawing() -> None:
     name = {"": "http://www.w3.org/2000/svg"}
     root, drawn = ElementTree.fromstring(told), ElementTree.fromstring(plain)
     assert root.findtext("title", namespaces=name) == "Heads & <b>"
-    assert root.findtext("desc", namespaces=name) == " · ".join(said).replace("\x00", "\ufffd")
+    assert root.findtext("desc", namespaces=name) == " · ".join(said).replace("\x00", "\\x00")
     lines = root.findall("g/text", namespaces=name)
     assert " · ".join(line.text or "" for line in lines) == root.findtext("desc", namespaces=name)
     assert plain in told
@@ -104,6 +104,19 @@ def test_a_picture_says_what_it_rests_on_below_its_drawing() -> None:
         png = pictures.to_png(spec, "Heads", said, scale=scale)
         sides = [int.from_bytes(png[at : at + 4], "big") for at in (16, 20)]
         assert sides == [scale * float(root.attrib[side]) for side in ("width", "height")]
+
+
+def test_the_line_under_a_picture_fits_however_wide_its_characters_are_and_none_turns_it_around() -> None:
+    assert pictures.wrapped(["abcdefghij", "k"], 4) == ["abcd", "efgh", "ij", "k"]
+    assert pictures.wrapped(["abcdefghij", "k"], 6) == ["abcdef", "ghij", "k"]
+    assert pictures.wrapped(["運行運行運", "k"], 5) == ["運行", "運行", "運", "k"], "each counts as two"
+    assert pictures.wrapped(["a運b", "運"], 7) == ["a運b", "運"], "7 characters, 9 wide"
+    assert pictures.wrapped(["ab", "運"], 7) == ["ab · 運"]
+    assert pictures.wrapped(["運a"], 1) == ["運", "a"], "what is wider than the line is not lost"
+    spec = by_layer_figure([Point(layer=0, series=Series.NOW, value=0.5)], "a share") | {"width": 400}
+    told = pictures.to_svg(spec, "t", ["r\u202eun@8", "n = 1"])
+    assert "\u202e" not in told
+    assert r"<desc>r\u202eun@8 · n = 1</desc>" in told and r">r\u202eun@8 · n = 1</text>" in told
 
 
 def test_a_picture_of_what_rests_on_nothing_is_only_its_drawing() -> None:
