@@ -6,7 +6,7 @@ layer's own token as its; whether the stream that the FFN reads already says wha
 stream's token is kept, the FFN's taken, or a third one made; how few sub-updates carry the update, and whether the
 model's token rises or its rival falls. Definitions: `interp.ffn_composition` and `interp.sub_updates`.
 
-Beside it stands step 0, the layer's values dealt anew to its memories, its update at another prefix, and memories at
+Beside it stands step 0, the layer's values permuted among its memories, its update at another prefix, and memories at
 random. Intervals are over documents. A stream that is no sum (post, deepnorm) is refused.
 
 What it does not show: causes. Reading a stream or an update as a token assumes the last layer's basis for all of them.

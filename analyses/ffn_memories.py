@@ -3,7 +3,7 @@
 The run's own corpus is streamed once. Per memory the prefixes with the largest coefficients are kept exactly, with
 their offsets, beside how often and how strongly it fires; each value is read as tokens through the unembedding.
 Whether a value promotes the token that follows its key's top trigger is compared with the same count when a layer's
-next tokens are dealt to its memories at random, and with step 0 of the run.
+next tokens are permuted among its memories, and with step 0 of the run.
 
 The stream comes in pieces: `start`, `update`, `merge`, `finish`; `run` is made of them, and pieces of the corpus
 merged in any order give its answer. A trigger fed again gives its coefficient; the largest difference over a sample

@@ -121,6 +121,6 @@ def case_rows(result: Result, layer: int) -> pd.DataFrame:
     for case in cases_of(result):
         cell = now.breakdown[case, layer]
         row = {f"layer {layer}'s token is": CASES[case], "share": cell.mean, "low": cell.low, "high": cell.high}
-        row |= {"dealt": now.breakdown_dealt[case, layer].mean, "other": now.breakdown_other[case, layer].mean}
+        row |= {"permuted": now.breakdown_dealt[case, layer].mean, "other": now.breakdown_other[case, layer].mean}
         rows.append(row if start is None else row | {"step 0": start.breakdown[case, layer].mean})
     return pd.DataFrame(rows)

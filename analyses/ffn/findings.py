@@ -62,7 +62,7 @@ def _agreement(result: Result) -> Finding:
     sentence = (
         f"{begins} (the value's most promoted token is the one after its key's top trigger): {shown}. "
         f"Of the top {result.config.n_triggers} triggers its most promoted token follows {precision}. "
-        f"Chance deals a layer's next tokens to its memories at random ({permutations:,} permutations, p after Holm at "
+        f"Chance permutes a layer's next tokens among its memories ({permutations:,} permutations, p after Holm at "
         f"{ALPHA:g}; {source_of_layers(result)})."
     )
     return Finding(sentence=sentence, found=told(cases))
@@ -157,7 +157,7 @@ def _begun(what: str, *, shown: bool, beside_start: bool) -> str:
 
 
 def _is_steeper(now: ConfidenceTrend, start: ConfidenceTrend) -> bool:
-    """Whether the correlation is surely further above that of dealt next tokens than at step 0."""
+    """Whether the correlation is surely further above that of permuted next tokens than at step 0."""
     before, after = (rank_correlation_interval(each.rho, each.n) for each in (start, now))
     if math.isnan(start.rho):
         return True  # where no value agrees, or every one, there is nothing to be beyond

@@ -121,7 +121,7 @@ class Read:
 
 
 def summarised(step: int, read: Read, *, n_permutations: int, n_deals: int, seed: int) -> Summary:
-    """Everything that is said of layers; agreement takes `n_permutations` deals, other controls `n_deals`."""
+    """Everything that is said of layers; a layer's agreement is beside `n_permutations`, all else beside `n_deals`."""
     n_layers = len(read.triggers.length)
     activity, alive = read.activity, read.activity.alive
     of_layer = torch.arange(n_layers)[:, None].expand_as(alive)[alive]

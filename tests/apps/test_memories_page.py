@@ -117,7 +117,7 @@ def test_a_memory_is_shown_in_full_with_what_its_numbers_rest_on(at: AppTest, ru
     assert sum(shares["share"]) == pytest.approx(1, abs=1e-4)
     ends = zip(shares["low"], shares["share"], shares["high"], strict=True)
     assert all(low <= share <= high for low, share, high in ends)
-    assert {"dealt", "other", "step 0"} <= set(shares)
+    assert {"permuted", "other", "step 0"} <= set(shares)
     text = said(turned(at, "Turning values on", "memory_all"))
     assert re.search(r"cutaway run memory-promotion \S+whole@24", text)
 
@@ -128,7 +128,9 @@ def test_the_layers_say_what_their_intervals_are_over(at: AppTest, runs: Path) -
     counts = dict.fromkeys(f"{n:,}" for n in (fired[0], fired[-1]))
     assert f"95% intervals over the memories of a layer that ever fired (n = {' to '.join(counts)})" in text
     assert "all for concepts (n = 128)" in text and "a sample for cut triggers (n = 2)" in text
-    assert f"95% of {summary.layers[0].agreement.n_permutations:,} deals of next tokens" in text
+    by_layer, by_tenth = (each[0].agreement.n_permutations for each in (summary.layers, summary.confidence))
+    assert by_layer != by_tenth, "by layer there are more, for a p that is corrected over layers"
+    assert f"95% of {by_layer:,} permutations of next tokens by layer, of {by_tenth:,} by tenth" in text
 
 
 def test_only_the_open_tabs_are_drawn_and_they_stand_in_the_address(

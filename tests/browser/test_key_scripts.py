@@ -24,12 +24,15 @@ BEGUN = """async (code) => {
     timers.clear()
     due.forEach(({ act }) => act())
   }
-  globalThis.press = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, composed: true }))
-  globalThis.answered = (done) => document.dispatchEvent(new CustomEvent("cutaway-frame", { detail: { what: "done", done } }))
+  globalThis.press = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }))
+  globalThis.answered = (done) => {
+    document.dispatchEvent(new CustomEvent("cutaway-frame", { detail: { what: "done", done } }))
+  }
   const parentElement = document.createElement("div")
   parentElement.innerHTML = "<dialog></dialog>"
   document.body.append(parentElement)
-  const data = { page: "Heads", pin: null, done: 0, keys: [{ key: "j", what: "next", how: "python", everywhere: false }] }
+  const keys = [{ key: "j", what: "next", how: "python", everywhere: false }]
+  const data = { page: "Heads", pin: null, done: 0, keys }
   globalThis.leave = m.default({ data, parentElement, setTriggerValue: (_, presses) => sent.push(presses) })
 }"""
 

@@ -55,7 +55,7 @@ def draw(run: Run, step: int | None, layer: int) -> None:
             panels.table(panel, alt=f"Whose token layer {layer}'s is", height="content")
     units = f"rules: 95% intervals over {result.n_units} {result.unit}"
     components.caption(
-        *READ_AS, units, "dealt: a control, the layer's values permuted among its memories",
+        *READ_AS, units, "permuted: a control, the layer's values handed out anew among its memories",
         "other: its update at another prefix",
         None if result.at_step_zero is not None else "step 0 was not read",
     )  # fmt: skip

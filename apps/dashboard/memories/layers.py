@@ -96,11 +96,13 @@ def rests_on(result: Result) -> tuple[str, str]:
         *([f"a sample for cut triggers (n = {_span(each.n for each in cut if each is not None)})"] if any(cut) else []),
         f"tenths of those of all layers (n = {_span(each.agreement.n for each in summary.confidence)})",
     ]
-    deals = _span(each.agreement.n_permutations for each in layers)
+    by_layer = _span(each.agreement.n_permutations for each in layers)
+    by_tenth = _span(each.agreement.n_permutations for each in summary.confidence)
     directions = _span(each.concepts.n_random for each in layers)
     return (
         f"rules: 95% intervals over the memories of a layer {', '.join(over)}",
-        f"grey rules: 95% of {deals} deals of next tokens; for concepts, intervals over {directions} random directions",
+        f"grey rules: 95% of {by_layer} permutations of next tokens by layer, of {by_tenth} by tenth; "
+        f"for concepts, intervals over {directions} random directions",
     )
 
 
