@@ -101,6 +101,12 @@ def panel(figure: Mapping[str, Any], title: str, said: str, *, key: str) -> None
         chart(untitled, alt=said, key=key, width="stretch")
 
 
+def beside(n: int, least: int, *, in_a_row: int | None = None) -> list[Any]:
+    """`n` places in one row, or so many `in_a_row`, and in fewer where each would have less than `least` pixels."""
+    grid = st.grid(max(1, in_a_row or n), min_column_width=least, gap=("small", "medium"))
+    return [grid.cell() for _ in range(n)]
+
+
 findings, findings_in_short = telling.findings, telling.findings_in_short
 """Findings by their leads, the sentences behind folds."""
 
@@ -266,6 +272,17 @@ def on_shelf(study: str, run: Run, step: int | None, shelf: Shelf) -> SavedResul
     chosen = st.selectbox("Result", list(labels), format_func=labels.__getitem__, key=asked.key)
     write([asked])
     return next(saved for saved in every if saved.provenance.config_hash == chosen)
+
+
+def studied(saved: SavedResult | None, study: str, draw: Callable[[SavedResult], None], *, where: str) -> None:
+    """Draw what needs a saved result; where there is none, say so, `on_shelf` having said what makes it.
+
+    `where` says what there is none of, as in "at this checkpoint".
+    """
+    if saved is None:
+        caption(f"This comes from {study}, which has no result {where}; the command stands above.")
+    else:
+        draw(saved)
 
 
 def faults(study: str, run: Run, step: int | None, *, commands: bool = True, shelf: Shelf | None = None) -> None:
