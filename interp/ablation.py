@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.ablation_plan import Ablation, Frozen, ablation_of, parse_positions, site_of
+from interp.ablation_plan import Ablation, Frozen, ablation_of, parse_positions, print_positions, site_of
 from interp.interventions import Edits
 from interp.places import Intervention, Place, Places
 from interp.recordings import Means, Recording, mean_held, record
@@ -44,6 +44,7 @@ __all__ = [
     "hooks_for",
     "mean_activations",
     "parse_positions",
+    "print_positions",
     "site_of",
     "sites_of",
 ]

@@ -140,24 +140,41 @@ def ablation_of(
 
 
 def parse_positions(text: str) -> tuple[int, ...]:
-    """Positions and ranges of them with both ends, separated by commas.
+    """Positions and ranges of them with both ends, separated by commas; each comes back once, in order.
 
-    >>> parse_positions("10-12,30")
-    (10, 11, 12, 30)
+    >>> parse_positions("30,10-12,11-13")
+    (10, 11, 12, 13, 30)
     """
     found: list[int] = []
-    for part in text.split(","):
-        ends = re.fullmatch(rf"\s*(\d{{1,{_DIGITS}}})\s*(?:-\s*(\d{{1,{_DIGITS}}})\s*)?", part, re.ASCII)
-        first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, -1)
-        if ends and last < first:
-            raise InputError(f'"{part.strip()}" runs backwards; write {last}-{first}.')
-        if last < first:
-            raise InputError(
-                f'"{part.strip()[:60]}" is no position; write numbers from 0, or ranges such as 10-20, with commas '
-                "between."
-            )
-        found += range(first, last + 1)
-    return tuple(dict.fromkeys(found))
+    for first, last in sorted(_range_of(part.strip()) for part in text.split(",")):
+        after = found[-1] + 1 if found else 0
+        found += range(max(first, after), last + 1)
+    return tuple(found)
+
+
+def print_positions(positions: Sequence[int]) -> str:
+    """What `parse_positions` reads: positions in order, those that follow each other as a range.
+
+    >>> print_positions((10, 11, 12, 30))
+    '10-12,30'
+    """
+    return ",".join(_ranges(positions))
+
+
+def _range_of(part: str) -> tuple[int, int]:
+    """The first and the last of a range; of a number, itself twice."""
+    ends = re.fullmatch(r"(\d+)\s*(?:-\s*(\d+))?", part, re.ASCII)
+    if not ends:
+        raise InputError(
+            f'"{part[:60]}" is no position; write numbers from 0, or ranges such as 10-20, with commas between.'
+        )
+    digits = [(each or ends[1]).lstrip("0") or "0" for each in ends.groups()]
+    if max(map(len, digits)) > len(str(_LARGEST)) or max(map(int, digits)) > _LARGEST:
+        raise InputError(f'"{part[:60]}" goes beyond {_LARGEST:,}, the largest position; write smaller numbers.')
+    first, last = map(int, digits)
+    if last < first:
+        raise InputError(f'"{part[:60]}" runs backwards; write {last}-{first}.')
+    return first, last
 
 
 def site_of(place: Place) -> str:
@@ -183,20 +200,25 @@ def _require_partners(swapped: Sequence[Place]) -> None:
 
 def _at(positions: tuple[int, ...]) -> str:
     """Positions in order, with what follows each other as a range: "at positions 10-20, 30"."""
-    runs: list[list[int]] = []
-    for position in positions:
-        if runs and position == runs[-1][-1] + 1:
-            runs[-1].append(position)
-        else:
-            runs.append([position])
-    if len(runs) > _LISTED:
+    ranges = _ranges(positions)
+    if len(ranges) > _LISTED:
         return f"at {len(positions)} positions from {positions[0]} to {positions[-1]}"
-    named = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
-    return f"at position{'s' * (len(positions) > 1)} {named}"
+    return f"at position{'s' * (len(positions) > 1)} {', '.join(ranges)}"
 
 
-_DIGITS = 6
-"""Of a position: no context is longer, and a range of more would fill the memory before it is refused."""
+def _ranges(positions: Sequence[int]) -> list[str]:
+    """Positions in order; those that follow each other as their first and last, "10-20"."""
+    runs: list[tuple[int, int]] = []
+    for position in positions:
+        if runs and position == runs[-1][1] + 1:
+            runs[-1] = runs[-1][0], position
+        else:
+            runs.append((position, position))
+    return [f"{first}-{last}" if last > first else f"{first}" for first, last in runs]
+
+
+_LARGEST = 999_999
+"""Position that can be written: no context is longer, and more would fill the memory before the model refuses them."""
 
 _LISTED = 4
 """Positions, or ranges of them, that are named one by one."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from interp.ablation import Ablation, Frozen, ablation_of
+from interp.ablation import Ablation, Frozen, ablation_of, parse_positions, print_positions
 from interp.places import Intervention, head, parse_place, parse_places
 from interp.replacements import zero
 from model.config import FFNKind, GPTConfig
@@ -102,6 +103,39 @@ def test_a_gate_is_a_share(gate: Any):
 def test_positions_are_those_of_the_model(positions: Any, sentence: str):
     with pytest.raises(InputError, match=sentence):
         ablation_of("L1H3", CONFIG, positions=positions)
+
+
+def test_positions_are_read_once_each_and_written_as_they_are_read():
+    assert parse_positions(" 30, 10 - 12,11-13,007,12") == (7, 10, 11, 12, 13, 30)
+    assert print_positions((7, 10, 11, 12, 13, 30)) == "7,10-13,30"
+    assert parse_positions("0-3,5-5,2-4,1-2") == (0, 1, 2, 3, 4, 5)
+
+
+def test_a_position_beyond_every_context_is_refused_before_it_is_counted_to():
+    assert parse_positions("999998-999999") == (999998, 999999)
+    assert parse_positions("0000999999") == (999999,)
+    for text in ("1000000", "999999-1000000", "5,0-1000000", "1000000-2", "9" * 5000, "0-" + "9" * 5000):
+        with pytest.raises(InputError, match=r'" goes beyond 999,999, the largest position; write smaller numbers\.$'):
+            parse_positions(text)
+
+
+def test_ranges_that_overlap_take_the_memory_of_one():
+    tracemalloc.start()
+    try:
+        found = parse_positions(",".join(["0-9999"] * 500))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == tuple(range(10_000))
+    assert most < 3_000_000, "bytes; five million numbers would take forty million for the list alone"
+
+
+@pytest.mark.parametrize("text", ["", "1,", "-3", "1-", "1-2-3", "1.5", "one", "\u0661"])
+def test_what_is_no_position_is_refused(text: str):
+    with pytest.raises(InputError, match="is no position; write numbers from 0, or ranges such as 10-20, with commas"):
+        parse_positions(text)
+    with pytest.raises(InputError, match='"20-10" runs backwards; write 10-20'):
+        parse_positions("20-10")
 
 
 def test_what_is_held_is_named_with_the_choices():

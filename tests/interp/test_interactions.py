@@ -52,15 +52,21 @@ def test_heads_that_do_the_same_cost_more_together_than_one_by_one(tmp_path: Pat
 
 
 def test_the_gate_and_the_positions_hold_for_each_and_for_all(tmp_path: Path):
-    _, bench = measured(tmp_path / "run", doubled(), ["L1H2", "L1H3"])
-    (trial,), pair = bench.trials, ["L1H2:zero", "L1H3:zero"]
+    """And what is held: L0H1 moves where L1H2 looks, so that holding the patterns takes its harm away."""
+    whole, bench = measured(tmp_path / "run", doubled(4.0), ["L0H1", "L1H2"])
+    (trial,), pair = bench.trials, ["L0H1:zero", "L1H2:zero"]
     outcome = trial.outcomes[0]
-    asked: list[dict[str, Any]] = [{"gate": 0.75}, {"positions": [12]}, {"gate": 0.5, "positions": [9, 10]}]
+    asked: list[dict[str, Any]] = [
+        {"gate": 0.75}, {"positions": [12]}, {"gate": 0.5, "positions": [9, 10]}, {"frozen": "patterns"},
+    ]  # fmt: skip
     for how in asked:
         found = interactions(bench, trial, pair, outcome=outcome, seed=1, **how)
-        both = bench.harms(trial, [ablation_of(pair, bench.gpt.config, **how)], outcomes=[outcome]).harm.mean()
-        assert found.together.mean == pytest.approx(float(both), abs=1e-9)
-        assert float(found.joint.mean[0]) == pytest.approx(float(both), abs=1e-9)
+        ablations = [ablation_of(places, bench.gpt.config, **how) for places in (*pair, pair)]
+        *alone, both = bench.harms(trial, ablations, outcomes=[outcome]).harm[:, :, 0].mean(0).tolist()
+        assert found.alone.mean.tolist() == pytest.approx(alone, abs=1e-9)
+        assert found.alone.mean[0] < whole.alone.mean[0] - 0.01, "not the harm of all of it, everywhere"
+        assert found.together.mean == pytest.approx(both, abs=1e-9)
+        assert float(found.joint.mean[0]) == pytest.approx(both, abs=1e-9)
 
 
 def test_a_set_that_shares_its_work_is_super_additive(tmp_path: Path):
