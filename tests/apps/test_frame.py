@@ -124,9 +124,15 @@ def test_every_place_of_an_address_is_a_chip_and_each_can_be_taken_away(begun: A
 
 def test_many_ablated_places_are_counted_in_their_chip() -> None:
     many = Selection(ablate=parse_places("L0H0,L0H1,L1H0,L1H1,L1M3:zero"))
-    assert bar.chips(many, None, {}) == [
-        {"part": "ablate", "name": "ablate", "text": "L0H0:zero, L0H1:zero and 3 more"}
-    ]
+    chip = {"part": "ablate", "name": "ablate", "text": "L0H0:zero, L0H1:zero and 3 more"}
+    assert bar.chips(many, None, {}, here="ablate") == [chip]
+
+
+def test_what_is_to_be_ablated_is_said_to_be_ablated_on_its_own_page_only() -> None:
+    one = Selection(ablate=parse_places("L1H4"))
+    (here,), (elsewhere,) = (bar.chips(one, None, {}, here=page) for page in ("ablate", "lens"))
+    assert "aside" not in here
+    assert (elsewhere["aside"], elsewhere["note"]) == ("on Ablate only", bar.ELSEWHERE)
 
 
 @pytest.mark.parametrize(

@@ -331,7 +331,7 @@ def test_two_users_share_nothing(tab, server: Server) -> None:
     theirs.reload()
     theirs.wait_for_selector(IDLE)
     expect(theirs.locator(".st-key-step input")).to_have_value("24")
-    expect(theirs.locator(".st-key-bar .chips")).to_contain_text("Nothing selected yet")
+    expect(theirs.locator(".st-key-bar .chips")).to_contain_text("Nothing chosen yet")
     assert selected(theirs) == {"run": "whole", "step": "24"}
 
 

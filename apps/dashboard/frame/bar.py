@@ -14,7 +14,10 @@ from apps.dashboard.frame.menu import SHARED, Entry
 from apps.dashboard.frame.sources import mounted
 from apps.dashboard.state import PLACES, Selection, head_name, memory_name, shortened
 
-HINT = "Nothing selected yet: click a head, a memory or a cell."
+HINT = "Nothing chosen yet: what is drawn is the page's own start. Click a head, a memory or a cell."
+
+ELSEWHERE = "Ablated on the page Ablate only: this page shows the whole model"
+"""Of places to ablate, on pages that do not."""
 
 KEY = "bar"
 
@@ -45,7 +48,7 @@ def draw(here: str, entries: Sequence[Entry], done: int) -> None:
     dropped = {name: said for name in (*PLACES, "b") if (said := selecting.notice(name))}
     compared = selecting.compared()
     payload = {
-        "chips": chips(selecting.selection(), compared.spec if compared else None, dropped),
+        "chips": chips(selecting.selection(), compared.spec if compared else None, dropped, here=here),
         "hint": HINT,
         "shared": list(SHARED),
         "here": here,
@@ -58,13 +61,14 @@ def draw(here: str, entries: Sequence[Entry], done: int) -> None:
     MOUNT(key=KEY, data=checked(payload), on_cleared_change=_cleared)
 
 
-def chips(chosen: Selection, compared: str | None, dropped: dict[str, str]) -> list[dict[str, Any]]:
+def chips(chosen: Selection, compared: str | None, dropped: dict[str, str], *, here: str) -> list[dict[str, Any]]:
     """Return one chip for each place that is selected, and for each that was asked for and is not there.
 
     Args:
         chosen: what is selected.
         compared: the checkpoint to compare with, such as demo@0.
         dropped: why a part was dropped, by its name.
+        here: the `url_path` of the page.
     """
     shown: dict[str, tuple[str, str]] = {}
     if chosen.head is not None:
@@ -79,7 +83,8 @@ def chips(chosen: Selection, compared: str | None, dropped: dict[str, str]) -> l
         shown["ablate"] = "ablate", _counted([str(place) for place in chosen.ablate])
     if compared is not None:
         shown["b"] = "compare with", compared
-    made = [{"part": part, "name": name, "text": text} for part, (name, text) in shown.items()]
+    asides = {} if here == "ablate" else {"ablate": {"aside": "on Ablate only", "note": ELSEWHERE}}
+    made = [{"part": part, "name": name, "text": text, **asides.get(part, {})} for part, (name, text) in shown.items()]
     missed = [
         {"part": part, "name": part, "text": "not here", "dropped": shortened(why, 200)}
         for part, why in dropped.items()

@@ -63,11 +63,12 @@ function entryOf(view, link) {
 
 const inputOf = (name) => document.querySelector(`.st-key-${name} :is(input, textarea, button)`)
 
-function chip(view, { part, name, text, dropped }) {
+function chip(view, { part, name, text, dropped, aside, note }) {
   const item = make("li", dropped ? "dropped" : "")
   const body = make("button", "name")
   body.append(make("span", "part", name), make("span", "", text))
-  body.title = dropped ? `${dropped}. Click to edit it.` : "Click to edit it as text"
+  if (aside) body.append(make("span", "aside", aside))
+  body.title = dropped ? `${dropped}. Click to edit it.` : [note, "Click to edit it as text"].filter(Boolean).join(". ")
   body.onclick = () => edit(view, true, part)
   const away = make("button", "away", "×")
   away.setAttribute("aria-label", `remove ${name} ${text}`)
