@@ -27,21 +27,21 @@ Falls = tuple[int, Float[Tensor, " change"]]
 
 
 KINDS = {
-    TriggerPattern.REPEATED_TEXT: "fires on copies of one text",
-    TriggerPattern.SUFFIX: "fires after one phrase",
-    TriggerPattern.LAST_BIGRAM: "fires after two tokens",
-    TriggerPattern.LAST_TOKEN: "fires on one token",
-    TriggerPattern.REGION: "fires in one stretch of text",
-    TriggerPattern.POSITION: "fires at one position",
-    TriggerPattern.SEVERAL: "fires on several tokens",
+    TriggerPattern.REPEATED_TEXT: "top triggers are copies of one text",
+    TriggerPattern.SUFFIX: "top triggers end in one phrase",
+    TriggerPattern.LAST_BIGRAM: "top triggers end in the same two tokens",
+    TriggerPattern.LAST_TOKEN: "top triggers end in one token",
+    TriggerPattern.REGION: "top triggers lie in one stretch of text",
+    TriggerPattern.POSITION: "top triggers end at one position",
+    TriggerPattern.SEVERAL: "top triggers end in a few tokens",
     TriggerPattern.NONE: "no pattern that was looked for",
     TriggerPattern.FEW: "too few triggers to tell",
 }
-"""What each kind of memory does, in words."""
+"""What the strongest triggers of each kind of memory share, in words; it may fire on much else, too."""
 
 
 def kind_name(kind: TriggerPattern | str) -> str:
-    """A kind as commands take it, with what it means: `suffix: fires after one phrase`."""
+    """A kind as commands take it, with what it means: `suffix: top triggers end in one phrase`."""
     kind = as_enum(TriggerPattern, kind, "kind")
     return f"{kind.value}: {KINDS[kind]}"
 

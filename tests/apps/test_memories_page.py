@@ -94,7 +94,10 @@ def test_a_memory_is_shown_in_full_with_what_its_numbers_rest_on(at: AppTest, ru
     text, there = said(at), result(runs)
     assert "L1M5" in [each.value for each in at.header]
     assert re.search(r"fires on \d+\.\d% of prefixes \(step 0: \d+\.\d%\)", text)
-    assert f"n = {there.n_prefixes:,} prefixes" in text
+    assert f"n = {there.n_prefixes:,} prefixes of train text  ·  whole@24  ·  seed {there.config.seed}" in text
+    kind, n = there.reading.evidence.kind_of(1, 5), int(there.reading.evidence.n[1, 5])
+    assert any(memory_tables.kind_name(kind) in each.value.replace("\\", "") for each in at.markdown)
+    assert f"kind: of the {n} it fires on most, not of all" in text
     assert re.search(r"cutaway ablate \S+whole@24 L1M5:zero --metric text_loss", text)
     assert re.search(r"ranks .+, which followed its top trigger, [\d,]+ of 257", text)
     rows = views(at)["triggers"]["rows"]
@@ -201,6 +204,10 @@ def test_a_text_finds_memories_and_what_is_not_there_is_said(at: AppTest) -> Non
     assert not at.exception
     assert found(at).empty
     assert "none of 256 memories is like that" in said(at)
+    assert [each.value for each in at.header] == ["All memories"], "what was not found is not shown"
+    assert "No memory is shown" in said(at)
+    opened_memory(at, "L1M5")
+    assert [each.value for each in at.header] == ["L1M5", "All memories"], "one that is chosen is"
     at.text_input(key="wanted").set_value("L9M7").run()
     assert not at.exception
     assert any("L9M7" in each.value for each in at.info)

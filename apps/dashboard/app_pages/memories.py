@@ -31,11 +31,12 @@ ALL = Choice(name="all", key="memory_all", options=EVERY, usual=EVERY[0])
 """What is shown of all memories, whichever is chosen."""
 
 
-def _unasked(shown: tuple[int, int]) -> None:
-    """Say that the memory below is not the one that the address or the sidebar asks for, if it is not."""
+def _unasked(shown: tuple[int, int] | None) -> None:
+    """Say that the memory below, if one is shown, is not the one that the address or the sidebar asks for."""
     notice = selecting.notice("memory")
     if notice is not None:
-        st.warning(components.literal(f"{notice} Below: {memory_name(*shown)}."), icon=":material/link_off:")
+        below = "" if shown is None else f" Below: {memory_name(*shown)}."
+        st.warning(components.literal(notice + below), icon=":material/link_off:")
 
 
 run, chosen = selecting.run(), selecting.selection()
@@ -70,17 +71,21 @@ else:
     listed, result = memory_finder.draw(saved), saved.result
     begun = chosen.memory or memory_finder.searched_in(result) or memory_finder.best(listed, result)
     memory = begun or memory_facts.strongest(result)
-    memory_parts.heading(saved, run, chosen, memory, listed)
-    _unasked(memory)
-    if begun is None:
-        components.caption("none is chosen: of those that promote what follows their top trigger, the surest")
-    other = selecting.compared()
-    tabs(TAB, {
-        "Key & value": partial(memory_parts.one, saved, run, memory, other),
-        "Evidence": partial(memory_parts.evidence, saved, run, chosen, memory),
-        "On a text": partial(memory_on_text.draw, run, chosen, memory, saved),
-        "Over training": partial(memory_over.over_steps_of, saved, run, memory),
-    })  # fmt: skip
+    if begun is None and not listed:  # the search found nothing: a memory that it did not find would mislead
+        _unasked(None)
+        components.caption("No memory is shown: none was found and none is chosen. Empty the search to list them all.")
+    else:
+        memory_parts.heading(saved, run, chosen, memory, listed)
+        _unasked(memory)
+        if begun is None:
+            components.caption("none is chosen: of those that promote what follows their top trigger, the surest")
+        other = selecting.compared()
+        tabs(TAB, {
+            "Key & value": partial(memory_parts.one, saved, run, memory, other),
+            "Evidence": partial(memory_parts.evidence, saved, run, chosen, memory),
+            "On a text": partial(memory_on_text.draw, run, chosen, memory, saved),
+            "Over training": partial(memory_over.over_steps_of, saved, run, memory),
+        })  # fmt: skip
 
 st.header("All memories")
 tabs(ALL, {

@@ -55,6 +55,20 @@ def _start(before: float | None) -> str:
     return "" if before is None else f" (step 0: {before:.1%})"
 
 
+def rests_on(result: Result, memory: Memory) -> tuple[str, ...]:
+    """What is said of one memory is said of these prefixes, and its kind of the strongest of them alone."""
+    n, config = int(result.reading.evidence.n[*memory]), result.config
+    return (
+        prefixes(result), f"{result.run}@{result.step}", f"seed {config.seed}",
+        *([f"kind: of the {n} it fires on most, not of all"] if n else []),
+    )  # fmt: skip
+
+
+def prefixes(result: Result) -> str:
+    """How many prefixes were read, and of which text."""
+    return f"n = {result.n_prefixes:,} prefixes of {result.config.text or f'{result.config.split.value} text'}"
+
+
 def evidence_facts(result: Result, memory: Memory) -> tuple[str, ...]:
     """What the table of evidence rests on, and what else the triggers share."""
     found = result.reading.evidence

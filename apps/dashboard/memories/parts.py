@@ -77,7 +77,7 @@ def heading(saved: SavedResult, run: Run, chosen: Selection, memory: Memory, lis
         finder.steps(listed, memory)
         if not result.reading.activity.dead[*memory]:  # without what never fired nothing changes
             _actions(run, chosen, memory)
-    components.caption(*facts.facts(result, memory), f"n = {result.n_prefixes:,} prefixes")
+    components.caption(*facts.facts(result, memory), *facts.rests_on(result, memory))
 
 
 def one(saved: SavedResult, run: Run, memory: Memory, other: Compared | None) -> None:
@@ -108,10 +108,10 @@ def _key(saved: SavedResult, memory: Memory) -> None:
         panels.show(View.TOKEN_ROWS, payload, panel)
         kind = KINDS[result.reading.evidence.kind_of(*memory)]
         said = [
-            f"{name}: {', '.join(facts.facts(result, memory))}, n = {result.n_prefixes:,} prefixes.",
+            f"{name}: {', '.join((*facts.facts(result, memory), *facts.rests_on(result, memory)))}.",
             *facts.value_facts(result, memory),
         ]
-        pins.offer(title=f"{name} {kind}", sentences=said, panel=panel, view=View.TOKEN_ROWS, payload=payload)
+        pins.offer(title=f"{name}: {kind}", sentences=said, panel=panel, view=View.TOKEN_ROWS, payload=payload)
         components.caption(EXPLAINED[choice])
     else:
         components.caption(ABSENT[choice])
@@ -126,7 +126,7 @@ def _key(saved: SavedResult, memory: Memory) -> None:
     title = f"How many prefixes give {name} which coefficient"
     panel = panel_of(saved, memory, "histogram", title, activity_table)
     panels.chart(panel, figure, alt=title, width="stretch")
-    components.caption(f"n = {result.n_prefixes:,} prefixes", "dashed: a tenth of the largest")
+    components.caption(facts.prefixes(result), "dashed: a tenth of the largest")
 
 
 def _factors(saved: SavedResult, memory: Memory) -> None:
