@@ -16,6 +16,7 @@ from apps.dashboard import address
 from apps.dashboard.lens import attribution, parts
 from apps.dashboard.lens.asked import LAYER
 from interp.live_lens import attribution_on, lens_on
+from model.checkpoint import checkpoint_path, read_manifest
 from model.hooks import scopes_of
 from model.lab import open_run
 from tests.dashboard_pages import fire, opened, pick, said, views
@@ -210,6 +211,8 @@ def test_two_checkpoints_stand_in_one_table(whole_runs: Path, monkeypatch: pytes
     assert sent["names"] == [f"whole@{STEP}", "whole@0"]
     assert [each["places"] for each in sent["tables"]] == [PLACES, PLACES]
     assert sent["difference"]["kind"] == "diverging"
+    theirs = read_manifest(checkpoint_path(whole_runs / "whole", 0)).weights_sha256
+    assert sent["rests_on"][-2:] == ["compared with whole@0", f"weights {theirs[:8]}"], "a picture of two cites both"
     assert "Likeliest at L1, whole@0" in said(at)
     at.session_state["b"] = f"bare@{STEP}"
     at.run()
@@ -218,6 +221,7 @@ def test_two_checkpoints_stand_in_one_table(whole_runs: Path, monkeypatch: pytes
     at.session_state["b"] = None
     at.run()
     assert len(table(at)["tables"]) == 1
+    assert not any("compared" in part for part in table(at)["rests_on"])
     assert not at.exception
 
 

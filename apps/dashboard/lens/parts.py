@@ -158,15 +158,18 @@ def table(looked: Looked) -> None:
     """Every place at every position."""
     seen = looked.seen
     wheres = [reads.where(looked.run, looked.chosen, looked.asked, seen.start)]
+    beside: dict[str, str] = {}
     if looked.compared is not None:
-        there = reads.at(looked.chosen, looked.compared.run, looked.compared.step)
-        wheres.append(reads.where(looked.compared.run, there, looked.asked, seen.start))
+        run, step = looked.compared.run, looked.compared.step
+        wheres.append(reads.where(run, reads.at(looked.chosen, run, step), looked.asked, seen.start))
+        beside["compared_with"] = looked.compared.spec
+        beside["compared_weights_sha256"] = data.manifest(run, step).weights_sha256
     payload = reads.table(seen, looked.other, looked.asked, looked.names, *wheres)
     token = looked.position if looked.chosen_here else None  # what the page looks at of itself is not locked
     live = {"token": token, "chosen": looked.place, "cells": st.session_state.get(CELLS)}
     panel = Panel(
         key="lens_table", title="The stream read as a prediction", rows=lambda: lens_rows(seen),
-        about=looked.about(note=seen.reading.note),
+        about=looked.about(note=seen.reading.note, **beside),
         python=looked.python("rows = lens_rows(seen)", imports=("from analyses.lens.rows import lens_rows",)),
     )  # fmt: skip
     panels.show(View.LENS_TABLE, payload, panel, live=live)
