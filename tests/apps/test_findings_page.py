@@ -86,6 +86,18 @@ def test_pins_are_noted_moved_removed_and_put_back(own_runs: Path, monkeypatch) 
     assert kept(own_runs, token) == (b, replace(a, note="my note"))
 
 
+@pytest.mark.parametrize(("width", "beside"), [(300, True), (700, False)])
+def test_a_pinned_figure_is_drawn_as_large_as_it_was(own_runs: Path, monkeypatch, width: int, beside: bool) -> None:
+    token = with_notebook(own_runs, pinned("first", figure={**FIGURE, "width": width}))
+    shown: list[int] = []
+    monkeypatch.setattr("streamlit.image", lambda _svg, width: shown.append(width))
+    at = opened(own_runs, "findings", monkeypatch, run="whole", notes=token)
+    assert not at.exception
+    assert len(shown) == 1
+    assert width <= shown[0] <= width + 40, "text of 10 pixels is to have 10 pixels"
+    assert bool(at.columns) is beside
+
+
 def test_another_tab_changes_the_same_notebook_and_nothing_is_lost(own_runs: Path, monkeypatch) -> None:
     a, b = pinned("first"), pinned("second")
     token = with_notebook(own_runs, a, b)

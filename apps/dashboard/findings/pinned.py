@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import streamlit as st
@@ -22,6 +23,9 @@ A_PAGE = 20
 
 FEW = 6
 """Rows that are shown of a pin without a drawing."""
+
+WIDE = 440
+"""Pixels of a figure, above which it stands below its words: beside them its text would be shrunk."""
 
 _REMOVED = "_pins_removed"
 """What was removed in this tab, with its place, to be put back."""
@@ -59,7 +63,9 @@ def _one(pin: Pin, place: int, n: int) -> None:
         with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
             st.subheader(components.literal(f"{place + 1}. {pin.title}"), anchor=False)
             _buttons(pin, place, n)
-        words, picture = st.columns([3, 2], gap="medium")
+        svg = None if pin.figure is None else _svg(pin.figure, dark=st.context.theme.type == "dark")
+        wide = svg is not None and _width(svg) > WIDE
+        words, picture = (st.container(), st.container()) if wide else st.columns([3, 2], gap="medium")
         with words:
             components.sentences(pin.sentences)
             components.caption(*rests_on(pin), f"seen {when(pin)}")
@@ -67,7 +73,7 @@ def _one(pin: Pin, place: int, n: int) -> None:
                 components.caption(each)
             _note(pin)
         with picture, st.container(key=f"{panels.FRAME}rows-{pin.id}", gap="xxsmall"):
-            _drawing(pin)
+            _drawing(pin, svg)
             panels.menu(_panel(pin), _offer(pin))
 
 
@@ -125,13 +131,12 @@ def _write_note(pin_id: str, key: str, seen: str) -> None:
     pins.change(notebook.noted(pin_id, str(st.session_state[key] or ""), str(st.session_state[seen])))
 
 
-def _drawing(pin: Pin) -> None:
+def _drawing(pin: Pin, svg: str | None) -> None:
     if pin.figure is not None:
-        svg = _svg(pin.figure, dark=st.context.theme.type == "dark")
         if svg is None:
             components.caption("Its figure cannot be drawn.")
-        else:
-            st.image(svg, width="stretch")
+        else:  # as large as it was drawn, where there is room: its text is read then
+            st.image(svg, width=_width(svg))
     elif pin.view is not None and pin.payload is not None:
         box = st.expander("The view as it was", key=f"seen-{pin.id}", on_change="rerun")
         if box.open:
@@ -151,6 +156,12 @@ def _svg(figure: dict[str, Any], *, dark: bool) -> str | None:
     a known name with another figure.
     """
     return drawn_figure(darkened(figure) if dark else figure)
+
+
+def _width(svg: str) -> int:
+    """Pixels that a figure was drawn for."""
+    found = re.search(r'<svg\b[^>]*\swidth="(\d+)', svg)
+    return WIDE if found is None else max(1, int(found[1]))
 
 
 def _panel(pin: Pin) -> Panel:
