@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from analyses.head_ablation import INTERVENTIONS, Result, SingleHeads
 from analyses.views import Scale, TokenRow, head_grid_payload, token_rows_payload
 from analyses.views.payload import Payload, fitted
@@ -43,11 +41,13 @@ def grid(
     )
 
 
-def shared_scale(result: Result, intervention: Intervention) -> Scale:
-    """One scale for every outcome, symmetric about no harm; what is below the claims' floor stays pale."""
+def scale_of(single: SingleHeads, intervention: Intervention, floor: float) -> Scale:
+    """The scale of one outcome, symmetric about no harm; what is below the claims' `floor` stays pale.
+
+    Each outcome has its own: one head that is needed for copying would leave a grid on text white.
+    """
     row = INTERVENTIONS.index(intervention)
-    reach = fitted(torch.stack([single.harm.mean[row] for single in result.singles]), "diverging").high
-    reach = max(reach, 2 * result.config.floor)
+    reach = max(fitted(single.harm.mean[row], "diverging").high, 2 * floor)
     return Scale(kind="diverging", low=-reach, high=reach)
 
 

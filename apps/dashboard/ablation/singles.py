@@ -33,10 +33,10 @@ def draw(run: Run, chosen: Selection, shelf: Shelf) -> SavedResult | None:
         "Each head is replaced by its", list(harms.INTERVENTIONS), default=Intervention.MEAN, key="alone",
         required=True, persist_state="session",
     )  # fmt: skip
-    scale = harms.shared_scale(result, alone)
     deep = run.model is not None and run.model.n_layers > DEEP
     for outcome, title in OUTCOMES.items():
         single = result.single(outcome)
+        scale = harms.scale_of(single, alone, result.config.floor)
         grid = harms.grid(
             single, None if before is None else before.single(outcome), alone, scale,
             alpha=result.config.alpha, chosen=head_name(*chosen.head) if chosen.head else None,
@@ -59,7 +59,8 @@ def draw(run: Run, chosen: Selection, shelf: Shelf) -> SavedResult | None:
             pins.offer(title=panel.title, sentences=said, panel=panel, view=View.HEAD_GRID, payload=grid)
         components.caption(
             f"n = {single.harm.n} sequences",
-            f"95% {single.harm.method} intervals",
+            f"95% {single.harm.method} intervals over sequences",
+            f"colours to {scale.high:.2g} nats either way: each grid has a scale of its own",
             "small: step 0" if before else "step 0 is not saved",
         )
     components.provenance(saved, f"period {result.period}")
