@@ -94,12 +94,23 @@ def attention_in(
         case Basis.SIGNED:
             lab.config.require_additive_stream(SIGNED)
             tokens, _ = live_tokens(lab, text, prompt)
-            targets = next_tokens(tokens[None], after=int(lab.gpt(tokens[None])[0, -1].argmax()))
+            targets = next_tokens(tokens[None], after=int(_given_most(lab, tokens)))
             found = [
                 signed_attention(lab.gpt, tokens[None], layer, targets).contribution
                 for layer in range(lab.config.n_layers)
             ]
     return torch.cat([each.float() for each in found]).cpu()
+
+
+@torch.no_grad()
+def after_last(lab: Lab, text: LiveText | str, prompt: str) -> str:
+    """The token that the model gives most behind the text: what the last signed row of `attention_in` is about."""
+    tokens, _ = live_tokens(lab, text, prompt)
+    return lab.str_tokens(_given_most(lab, tokens)[None])[0]
+
+
+def _given_most(lab: Lab, tokens: Int[Tensor, " pos"]) -> Int[Tensor, ""]:
+    return lab.gpt(tokens[None])[0, -1].argmax()
 
 
 @torch.no_grad()

@@ -248,7 +248,7 @@ def _by_content(result: Result, best: Head) -> Finding:
     against = _with_step_zero(result, [f"{match.chance:.2f} by chance"], result.control, Kind.MATCH, best)
     sentence = (
         f"Where the second copy is re-ordered, {head(*best).label} {verb} {match.intervals[best]:.2f} of its "
-        f"attention on the token after the earlier copy, wherever it is now (true match), against {against}: "
+        f"attention on the true match, the token after the earlier copy wherever it is now, against {against}: "
         f"{verdict} {_source(result)}."
     )
     return Finding(sentence=sentence, found=follows)

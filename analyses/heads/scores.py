@@ -165,6 +165,13 @@ APART = "interval: the ends of the two, one against the other; underlined where 
 """What the interval of a difference between two checkpoints is."""
 
 
+BY_NUMBER = (
+    "heads of two trainings are matched by their numbers alone: H0 of one is not H0 of the other, so a difference of "
+    "one head says nothing of what changed"
+)
+"""What is said wherever the heads of two runs stand side by side, head by head."""
+
+
 def difference(one: HeadScores, other: HeadScores) -> HeadScores | Absent:
     """The first minus the second, head by head; its interval spans all that the two intervals leave open."""
     if one.mean.shape != other.mean.shape:

@@ -25,7 +25,7 @@ from apps.dashboard.data import Run
 from apps.dashboard.state import parse_step, toggled
 from model.errors import CutawayError
 
-PICKS = ("head", "cell", "memory", "token", "place", "cells")
+PICKS = ("head", "cell", "memory", "token", "place", "cells", "shows", "strip")
 """What a view may set: keys of bound inputs, and of parts of the address that pages keep."""
 
 
@@ -118,11 +118,19 @@ def sentences(texts: Iterable[str]) -> None:
             st.text(text)
 
 
-def table(rows: pd.DataFrame, *, alt: str, height: int | Literal["auto", "content"] = "auto") -> None:
-    """A table whose fractions have three decimals, and its p four."""
+def table(
+    rows: pd.DataFrame, *, alt: str, height: int | Literal["auto", "content"] = "auto",
+    widths: Mapping[str, int] | None = None,
+) -> None:  # fmt: skip
+    """A table whose fractions have three decimals, and its p four; `widths` are pixels of columns."""
     fractions = rows.select_dtypes("floating").columns
     digits = {name: 4 if str(name).endswith("p") else 3 for name in fractions}
-    shown = {name: st.column_config.NumberColumn(format=f"%.{n}f") for name, n in digits.items()}
+    wide = dict(widths or {})
+    shown: dict[str, Any] = {name: st.column_config.Column(width=pixels) for name, pixels in wide.items()}
+    shown |= {
+        str(name): st.column_config.NumberColumn(format=f"%.{n}f", width=wide.get(str(name)))
+        for name, n in digits.items()
+    }
     st.dataframe(rows, hide_index=True, column_config=shown, height=height, alt=alt, placeholder="")
 
 

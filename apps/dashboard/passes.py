@@ -36,6 +36,11 @@ def attention(run: Run, chosen: Selection, basis: Basis) -> Float[Tensor, "layer
     return _attention(data.lab(run, chosen.step), checkpoint_of(run, chosen.step), basis, chosen.text, chosen.prompt)
 
 
+def after_last(run: Run, chosen: Selection) -> str:
+    """The token that the selected checkpoint gives most behind the selected text."""
+    return _after_last(data.lab(run, chosen.step), checkpoint_of(run, chosen.step), chosen.text, chosen.prompt)
+
+
 def examples(run: Run, step: int | None, saved: SavedResult, head: Head) -> HeadExamples:
     """The attention rows of a head whose examples a result names but does not hold: the corpus is read again there."""
     return _examples(
@@ -96,6 +101,12 @@ def _attention(
 ) -> Float[Tensor, "layer head query key"]:
     del checkpoint
     return live.attention_in(_lab, basis, text, prompt)
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _after_last(_lab: Lab, checkpoint: str, text: LiveText, prompt: str) -> str:
+    del checkpoint
+    return live.after_last(_lab, text, prompt)
 
 
 @st.cache_resource(max_entries=32, show_spinner="Reading the head's examples in the corpus")

@@ -124,7 +124,7 @@ def test_findings_of_a_random_model_deny_everything(random_lab: Callable[..., La
 
 def test_where_the_copy_is_re_ordered_the_old_distance_and_the_true_match_are_told_apart(result: study.Result) -> None:
     true_match = next(each.sentence for each in study.findings(result) if "follows the content" in each.sentence)
-    assert "on the token after the earlier copy, wherever it is now (true match)" in true_match
+    assert "on the true match, the token after the earlier copy wherever it is now" in true_match
     shown = scores({"attention-patterns": result}, "induction", result.control.title)
     assert isinstance(shown, HeadScores)
     assert "at the old distance, where the token after the earlier copy was" in shown.label

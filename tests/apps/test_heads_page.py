@@ -25,12 +25,13 @@ from analyses.heads.scores import MEANINGS, RANDOM, TEXT, Absent, HeadScores, di
 from analyses.heads.tables import cost_rows, partner_rows
 from analyses.heads.text import Choice, example_table, kept_examples, raised_tokens, read_examples
 from analyses.study import run_study
+from analyses.views import visible
 from apps.dashboard import data, panels
 from apps.dashboard.frame.inputs import PROMPT
 from apps.dashboard.heads import bases, corpus, detail, pattern
 from apps.dashboard.heads.lists import ORDERS
 from apps.dashboard.panels import Panel
-from interp.live import Basis
+from interp.live import Basis, after_last, look
 from model import GPT
 from model.hooks import scopes_of
 from model.lab import open_run
@@ -365,6 +366,38 @@ def test_compared_checkpoints_stand_side_by_side_with_their_difference(
     assert re.search(rf"cutaway run attention-patterns \S*bare@{STEP}", said(at))
 
 
+def test_what_is_locked_is_said_of_both_checkpoints_and_d_and_s_stand_in_the_address(
+    own_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(own_runs / "whole", own_runs / "twin")
+    at = opened(own_runs, "heads", monkeypatch, run="whole", b="twin@0", head="L1H2", cell="5.2", shows="b", strip="by")
+    assert not at.exception
+    assert (views(at)["attention"]["shows"], views(at)["attention"]["strip"]) == ("b", "by")
+    assert re.search(rf"locked: query 5 .* whole@{STEP} 0\.\d+, twin@0 0\.\d+, difference -?0\.\d+ attention", said(at))
+    assert f"whole@{STEP}  ·  compared with twin@0" in said(at)
+    assert said(at).count("H0 of one is not H0 of the other") >= 2, "at the grids and at the pattern"
+    at = pick(at, "attention", {"shows": "difference", "strip": "to"})
+    assert at.query_params["shows"] == "difference"
+    assert "strip" not in at.query_params
+    at = opened(own_runs, "heads", monkeypatch, run="whole", b="whole@0", head="L1H2", tab="What it costs")
+    assert f"whole@{STEP} only: whole@0 is not shown in this tab" in said(at)
+    assert "H0 of one is not H0 of the other" not in said(at)
+
+
+def test_a_signed_row_says_to_whose_logit_it_adds_behind_the_last_token_too(
+    whole_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"run": "whole", "head": "L1H2", "basis": "signed", "text": "repeats"}
+    lab = open_run(whole_runs / "whole")
+    tokens = look(lab, "repeats", "").tokens
+    last = len(tokens) - 1
+    given = visible(after_last(lab, "repeats", ""))
+    at = opened(whole_runs, "heads", monkeypatch, **asked, cell=f"{last}.2")
+    assert f"for ‘{given}’, which whole@{STEP} gives most: nothing follows position {last}" in said(at)
+    at = opened(whole_runs, "heads", monkeypatch, **asked, cell="5.2")
+    assert f"for the token that follows, ‘{visible(tokens[6])}’ at 6" in said(at)
+
+
 def test_a_difference_is_told_apart_only_where_intervals_do_not_meet() -> None:
     def scored(low: float, high: float, n_heads: int = 1) -> HeadScores:
         ends = [torch.full((1, n_heads), value) for value in ((low + high) / 2, low, high)]
@@ -403,7 +436,15 @@ def test_what_a_tab_shows_is_computed_by_the_python_of_its_panels(
 def test_a_head_is_worth_what_its_studies_measured(whole_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = opened(whole_runs, "heads", monkeypatch, run="whole", head="L1H2", tab="What it costs")
     assert not at.exception
-    rows = columns(at, "measure")
+    shown = columns(at, "measure")
+    assert list(shown)[:7] == ["measure", "on", "instead", "value", "interval", "n", "study"], "these fit half a page"
+    results = {study: result_of("whole", study) for study in ("head-ablation", "head-importance", "self-repair")}
+    for study, saved in results.items():
+        rests = rf"{study}: n = [\d or]+ sequences, seed \d+, whole@{STEP}, config {saved.provenance.config_hash}"
+        assert re.search(rests, said(at))
+    rows = cost_rows({study: saved.result for study, saved in results.items()}, (1, 2))
+    assert len(rows) == len(shown)
+    assert "gradient" not in set(rows["instead of it"])
     ablated = result_of("whole", "head-ablation").result.single("copy_loss")
     (harm,) = rows.loc[(rows["study"] == "head-ablation") & (rows["on"] == ablated.meaning)
                        & (rows["instead of it"] == "mean"), "value"]  # fmt: skip

@@ -137,7 +137,14 @@ def test_two_checkpoints_stand_side_by_side(tab, server: Server) -> None:
     made.locator("h1").click()
     before = made.locator(".st-key-attention .legend").first.inner_text()
     made.keyboard.press("d")
+    made.keyboard.press("d")
     expect(made.locator(".st-key-attention .legend").first).not_to_have_text(before, timeout=PATIENCE)
+    made.keyboard.press("s")
+    made.wait_for_url(re.compile("strip=by"), timeout=PATIENCE)
+    assert address(made)["shows"] == "difference"
+    made.reload()
+    expect(made.get_by_role("button", name="attended by")).to_have_attribute("aria-pressed", "true", timeout=PATIENCE)
+    expect(made.locator(".st-key-attention .segments [aria-pressed='true']").first).to_have_text("difference")
     assert unexpected(watch) == []
 
 

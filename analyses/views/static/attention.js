@@ -45,8 +45,10 @@ function receive(view, data) {
 // The head that is shown while none is pointed at: what was just clicked, until the host answers; else what it chose.
 const homeOf = (view) => view.asked ?? view.data.look ?? view.data.focus
 
-function settle(view, { lock = null, look }) {
+function settle(view, { lock = null, look, shows, strip }) {
   const now = performance.now()
+  if (shows !== undefined && settled(view.sent, "shows", shows, now)) confirmShown(view, shows)
+  if (strip !== undefined && settled(view.sent, "strip", strip, now) && view.mode !== strip) Object.assign(view, { mode: strip, baseKey: null })
   if (look !== undefined && settled(view.sent, "head", view.data.heads[look], now)) confirmHead(view, look)
   if (settled(view.sent, "lock", lock, now)) {
     delete view.sent.lock
@@ -66,6 +68,14 @@ function confirmHead(view, look) {
   if (!pointed) view.shown = look
   markThumbs(view)
   view.baseKey = view.farKey = null
+}
+
+// The host says which of two patterns is shown, as its address does.
+function confirmShown(view, shows) {
+  const asked = view.data.other ? Math.max(A, SHOWN.indexOf(shows)) : A
+  if (asked === view.shows) return
+  Object.assign(view, { shows: asked, baseKey: null })
+  repaintThumbs(view)
 }
 
 const cropToShow = (view, cell) =>

@@ -2,6 +2,7 @@
 // Positions are those of the text, whatever was pooled.
 
 export const [A, B, DIFFERENCE] = [0, 1, 2]
+export const SHOWN = ["a", "b", "difference"] // as the host names them
 
 export const triangle = (size) => (size * (size + 1)) / 2
 

@@ -80,6 +80,14 @@ function swap(view) {
   view.mode = view.mode === "to" ? "by" : "to"
   paint(view)
   paintBar(view, scaleOf(view))
+  sendShown(view)
+}
+
+// Both at once: of two sent in one moment the host hears the last.
+function sendShown(view) {
+  const now = { shows: SHOWN[view.shows], strip: view.mode }
+  view.sent = expecting(view.sent, "shows", now.shows, performance.now())
+  view.send("strip", now.strip, now)
 }
 
 function nextShown(view) {
@@ -90,6 +98,7 @@ function showPattern(view, shows) {
   view.shows = shows
   repaintThumbs(view)
   paint(view)
+  sendShown(view)
 }
 
 // A sign has a name beside it, which is what is read out.

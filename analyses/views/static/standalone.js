@@ -3,7 +3,7 @@
 const OF_VIEWS = /^[sd]$/i
 
 // The data after something was picked in it.
-export function answered(data, { head, cell, toggle, step, token, place, cells }) {
+export function answered(data, { head, cell, toggle, step, token, place, cells, shows, strip }) {
   const next = { ...data }
   if (head !== undefined && data.held) next.look = data.heads.indexOf(head)
   else if (head !== undefined) next.chosen = head
@@ -15,6 +15,7 @@ export function answered(data, { head, cell, toggle, step, token, place, cells }
   if (token !== undefined) next.token = token === "" ? null : Number(token)
   if (place !== undefined) next.chosen = place || null
   if (cells !== undefined) next.cells = cells
+  if (shows !== undefined) Object.assign(next, { shows, strip })
   if (toggle) next.set = data.set.includes(toggle) ? data.set.filter((each) => each !== toggle) : [...data.set, toggle]
   return next
 }

@@ -10,7 +10,7 @@ from apps.dashboard.state import head_name
 STUDY = "attention-patterns"
 
 LEAST = 400, 590
-"""Pixels of each half of the page: the heads on the left, one of them in full on the right."""
+"""Pixels of each half of the page: all heads on the left, one of them in full on the right, or before their lists."""
 
 run, chosen = selecting.run(), selecting.selection()
 other = selecting.compared()
@@ -29,18 +29,20 @@ head = chosen.head or lists.first(order)
 verdict = next((each for each in every if (each.layer, each.head) == head), None)
 ablated = [place.label for place in chosen.ablate]
 
-left, right = layout.wrapping("heads", *LEAST)
-with left:
+first, beside, rest = layout.around("heads", *LEAST)
+with first:
     if asked is not None:
         if other is None:
             grid = head_scores.grids(asked, results, chosen.step, head, ablated)
         else:
             comparing.draw(asked, results, other, (chosen.spec, other.spec), head, ablated)
+with rest:
+    if asked is not None:
         lists.draw(asked, saved, results, head_name(*head))
     if saved is not None and verdict is not None:
         verdicts.card(saved, verdict, grid)
 lists.bind(order, head_name(*head))
-with right:
+with beside:
     detail.heading(head, order, chosen, verdict)
     detail.Detail(results=results, run=run, chosen=chosen, head=head, asked=asked, verdict=verdict, other=other).draw()
 

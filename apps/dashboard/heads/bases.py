@@ -24,8 +24,8 @@ EXPLAINED = {
     Basis.RAW: "the share of attention; a query's shares sum to 1",
     Basis.WEIGHTED: "attention times the length of what the key sends, |v W_O|, in stream units; rows are not "
     "normalised",
-    Basis.SIGNED: "what each key adds to the logit of the token that follows, less the mean logit over the vocabulary, "
-    "with the norms' scales held",
+    Basis.SIGNED: "what each key adds to the logit of the token that follows (behind the last, of the one that the "
+    "model gives most), less the mean logit over the vocabulary, with the norms' scales held",
 }
 
 CHOICE = Choice(name="basis", key="basis", options=list(Basis), usual=Basis.RAW)

@@ -7,10 +7,21 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from analyses.heads.score_sources import scores
-from analyses.heads.scores import RANDOM, STUDIES, TEXT, Absent, HeadScores, difference, score_rows, score_title
+from analyses.heads.scores import (
+    BY_NUMBER,
+    RANDOM,
+    STUDIES,
+    TEXT,
+    Absent,
+    HeadScores,
+    difference,
+    score_rows,
+    score_title,
+)
 from analyses.results import SavedResult
 from analyses.views import Scale
 from apps.dashboard import components, data, panels, selecting
+from apps.dashboard.data import Run
 from apps.dashboard.heads import sources
 from apps.dashboard.heads.layout import width_of, wrapping
 from apps.dashboard.heads.scores import (
@@ -52,6 +63,8 @@ def draw(
         components.faults(study, other.run, other.step, commands=False)
         components.missing(f"{names[1]} cannot stand beside it: {lacking[0].why}", command)
         return
+    if (matched := by_number(selecting.run(), other)) is not None:
+        components.caption(matched)
     for where, ours, measured in pairs:
         if isinstance(ours, HeadScores) and isinstance(measured, HeadScores):
             weights = (weights_of(selecting.run(), steps[0]), weights_of(other.run, other.step))
@@ -59,6 +72,11 @@ def draw(
             _side_by_side(asked.name, where, (ours, measured), (results, theirs), steps, how)
         elif isinstance(ours, Absent):
             components.caption(ours.why)
+
+
+def by_number(run: Run, other: Compared | None) -> str | None:
+    """That heads of two trainings are matched by number; None of two steps of one training."""
+    return f"{run.name} and {other.run.name}: {BY_NUMBER}" if other is not None and other.run.name != run.name else None
 
 
 How = tuple[tuple[str, str], str, Sequence[str], tuple[str | None, str | None]]
@@ -102,11 +120,13 @@ def _difference(
     studies = [sources.study_of(name, each) for each in both]
     saved, other = (each[study] for each, study in zip(both, studies, strict=True))
     one, two = (sources.read(*each) for each in zip(studies, ("saved", "other"), steps, strict=True))
+    matched = by_number(selecting.run(), selecting.compared())
     rows = Panel(
         key=key,
         title=f"{score_title(name)}, {names[0]} minus {names[1]}",
         rows=lambda: score_rows(gap),
-        about=panels.about_saved(saved, n=gap.n, unit=gap.unit, minus=names[1], step=steps[0]),
+        about=panels.about_saved(saved, n=gap.n, unit=gap.unit, minus=names[1], step=steps[0],
+                                 **({} if matched is None else {"heads": matched})),
         python=sources.two(
             saved, other,
             f"one = scores({{{studies[0]!r}: {one}}}, {name!r}, {where!r})",
@@ -117,4 +137,4 @@ def _difference(
     )  # fmt: skip
     grid = payload(gap, scale, chosen=chosen, ablated=ablated, titled=f"{names[0]} − {names[1]}")
     framed(rows, grid, len(gap.mean))
-    components.caption(*rests_on(gap, *weights))
+    components.caption(*rests_on(gap, *weights), matched and "heads matched by number")

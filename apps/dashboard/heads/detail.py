@@ -63,12 +63,18 @@ class Detail:
         bodies = (self._pattern, self._examples, self._circuit, self._costs, self._training, self._evidence)
         tabs(TAB, dict(zip(TABS, bodies, strict=True)))
 
+    def _alone(self) -> None:
+        """Of tabs that show nothing of the checkpoint that is compared with, that they do not."""
+        if self.other is not None:
+            components.caption(f"{self.chosen.spec} only: {self.other.spec} is not shown in this tab")
+
     def _pattern(self) -> None:
         saved, verdict = self.results.get(STUDY), self.verdict
         said = [] if saved is None or verdict is None else verdicts.sentences(saved, verdict)
         pattern.draw(self.run, self.chosen, self.head, self.other, said)
 
     def _examples(self) -> None:
+        self._alone()
         saved = self.results.get(STUDY)
         if saved is None:
             self._missing()
@@ -76,9 +82,11 @@ class Detail:
             corpus.examples(saved, self.run, self.chosen, self.head)
 
     def _circuit(self) -> None:
+        self._alone()
         circuit.draw(self.results, self.run, self.chosen, self.head)
 
     def _costs(self) -> None:
+        self._alone()
         costs.draw(self.results, self.run, self.chosen, self.head)
 
     def _training(self) -> None:
@@ -88,6 +96,7 @@ class Detail:
             training.draw(self.asked, self.run, self.chosen, self.head, self.other)
 
     def _evidence(self) -> None:
+        self._alone()
         saved = self.results.get(STUDY)
         if saved is None or self.verdict is None:
             self._missing()

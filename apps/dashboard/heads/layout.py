@@ -29,3 +29,22 @@ def wrapping(key: str, *least: int) -> list[Any]:
     st.html(f"<style>{' '.join(rules)}</style>")
     with st.container(horizontal=True, gap="medium", key=key):
         return [st.container(key=f"{key}-{at}") for at in range(len(least))]
+
+
+def around(key: str, left: int, right: int) -> tuple[Any, Any, Any]:
+    """Three containers: two on the left, one below the other, with the third beside both.
+
+    Where there are less than `left` and `right` pixels for them side by side, the third comes between the two: what it
+    shows of one head stands before the long lists of all.
+    """
+    gap = 16
+    st.html(
+        f"<style>.st-key-{key}-box {{ container-type: inline-size; }} "
+        f".st-key-{key} {{ display: grid; gap: {gap}px; grid-template-columns: minmax(0, 1fr); }} "
+        f"@container (min-width: {left + right + gap}px) {{ .st-key-{key} {{ "
+        f"grid-template-columns: minmax(0, {left}fr) minmax(0, {right}fr); grid-template-rows: auto 1fr; }} "
+        f".st-key-{key} > :nth-child(2) {{ grid-column: 2; grid-row: 1 / span 2; }} }}</style>"
+    )
+    with st.container(key=f"{key}-box"), st.container(key=key):
+        first, beside, last = (st.container(key=f"{key}-{at}") for at in range(3))
+    return first, beside, last

@@ -13,10 +13,12 @@ from analyses.heads.text import pattern_table
 from analyses.views import View, attention_payload, visible
 from analyses.views.attention import EXACT_SIDE, holds_all
 from analyses.views.payload import Payload, live_fields
-from apps.dashboard import components, panels, passes, snippets
+from apps.dashboard import components, data, panels, passes, snippets
+from apps.dashboard.asked import Choice, begin, end
 from apps.dashboard.data import Run
 from apps.dashboard.findings import pins
 from apps.dashboard.heads import bases
+from apps.dashboard.heads.comparing import by_number
 from apps.dashboard.panels import Panel
 from apps.dashboard.selecting import Compared
 from apps.dashboard.state import Selection, head_name
@@ -47,7 +49,8 @@ def draw(run: Run, chosen: Selection, head: Head, other: Compared | None, verdic
     theirs, names = _other(chosen, basis, other, values, live.tokens)
     lock = chosen.cell if chosen.cell is not None and max(chosen.cell) < len(live.tokens) else None
     n_layers, n_heads, size, _ = values.shape
-    clicked: dict[str, Any] = {"lock": lock}  # what a click changes, and is sent apart
+    shows, strip = _shown(theirs)
+    clicked: dict[str, Any] = {"lock": lock, "shows": shows, "strip": strip}  # what a click changes, and is sent apart
     sent = head
     if holds_all(n_layers * n_heads, size, 1 if theirs is None else 2):  # then whichever head is looked at
         sent, clicked["look"] = (0, 0), head[0] * n_heads + head[1]
@@ -58,13 +61,16 @@ def draw(run: Run, chosen: Selection, head: Head, other: Compared | None, verdic
     else:
         payload = _drawn(values, theirs, live.tokens, basis, sent, names, lock)
     asked = f"{chosen.text.value!r}, {chosen.prompt!r}"
+    beside = {} if theirs is None or other is None else {
+        "compared_with": other.spec, "compared_weights_sha256": data.manifest(other.run, other.step).weights_sha256,
+    }  # fmt: skip
     panel = Panel(
         key="attention",
         title=f"Attention of {head_name(*head)} ({bases.TITLES[basis]})",
         rows=lambda: pattern_table(values, live.tokens, head),
         about=panels.about_live(
             run, chosen.step, n=1, unit="text", head=head_name(*head), basis=basis.value, text=live.source,
-            prompt=chosen.prompt,
+            prompt=chosen.prompt, **beside,
         ),
         python=snippets.opened(
             run, chosen.step,
@@ -75,15 +81,37 @@ def draw(run: Run, chosen: Selection, head: Head, other: Compared | None, verdic
         ),
     )  # fmt: skip
     panels.show(View.ATTENTION, payload, panel, live=clicked)
-    locked = _locked(values, live.tokens, head, lock, basis)
-    seen = f"Drawn: {head_name(*head)} at {run.name}@{chosen.step} on one text of {len(live.tokens)} tokens"
+    locked = _locked(values, theirs, live.tokens, head, lock, basis, names)
+    if lock is not None and locked and basis is Basis.SIGNED:
+        locked += f", {_signed_for(run, chosen, live.tokens, lock[0])}"
+    against = "" if theirs is None else f", compared with {names[1]}"
+    seen = f"Drawn: {head_name(*head)} at {run.name}@{chosen.step}{against} on one text of {len(live.tokens)} tokens"
     here = f"{seen}, {live.source}{f'; {locked}' if locked else ''}."
     pins.offer(
         title=panel.title, sentences=[*verdict, here], panel=panel, view=View.ATTENTION,
         payload={**payload, **live_fields(clicked)},
     )  # fmt: skip
     components.caption(locked)
-    components.caption(live.source, f"{run.name}@{chosen.step}", bases.EXPLAINED[basis])
+    components.caption(
+        live.source, f"{run.name}@{chosen.step}", against.removeprefix(", "),
+        "" if theirs is None else by_number(run, other), bases.EXPLAINED[basis],
+    )  # fmt: skip
+
+
+SHOWS = Choice(name="shows", key="shows", options=("a", "b", "difference"), usual="a")
+"""Which of two patterns is shown, as the view names them (`analyses/views/static/attention_data.js`); D goes on."""
+
+STRIP = Choice(name="strip", key="strip", options=("to", "by"), usual="to")
+"""Whether the tokens are coloured by what the chosen one attends to, or by who attends to it; S changes it."""
+
+
+def _shown(theirs: Tensor | None) -> tuple[str, str]:
+    """What the view was asked to show by D and S, which the address keeps; without another checkpoint only one."""
+    begin(SHOWS)
+    if theirs is None:
+        st.session_state[SHOWS.key] = SHOWS.usual
+    begin(STRIP)
+    return end(SHOWS), end(STRIP)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -106,14 +134,29 @@ def _drawn(
     return attention_payload(values, tokens, head=head, lock=lock, scale=scale, label=label, **compared)
 
 
-def _locked(values: Tensor, tokens: Sequence[str], head: Head, lock: tuple[int, int] | None, basis: Basis) -> str:
-    """The locked cell in words, as the view reads it out."""
+def _locked(
+    values: Tensor, theirs: Tensor | None, tokens: Sequence[str], head: Head, lock: tuple[int, int] | None,
+    basis: Basis, names: tuple[str, str],
+) -> str:  # fmt: skip
+    """The locked cell in words, as the view reads it out; of two checkpoints both values and their difference."""
     if lock is None or lock[1] > lock[0]:
         return ""
     query, key = lock
     value = float(values[head][query, key])
-    said = f"query {query} ‘{visible(tokens[query])}’ → key {key} ‘{visible(tokens[key])}’"
-    return f"locked: {said} {value:.3f} {bases.UNITS[basis]}"
+    said = f"locked: query {query} ‘{visible(tokens[query])}’ → key {key} ‘{visible(tokens[key])}’"
+    if theirs is None:
+        return f"{said} {value:.3f} {bases.UNITS[basis]}"
+    there = float(theirs[head][query, key])
+    both = f"{names[0]} {value:.3f}, {names[1]} {there:.3f}, difference {value - there:.3f}"
+    return f"{said} {both} {bases.UNITS[basis]}"
+
+
+def _signed_for(run: Run, chosen: Selection, tokens: Sequence[str], query: int) -> str:
+    """The token to whose logit a signed row of one query adds."""
+    if query + 1 < len(tokens):
+        return f"for the token that follows, ‘{visible(tokens[query + 1])}’ at {query + 1}"
+    given = passes.after_last(run, chosen)
+    return f"for ‘{visible(given)}’, which {chosen.spec} gives most: nothing follows position {query}"
 
 
 def _other(

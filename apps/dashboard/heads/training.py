@@ -16,6 +16,7 @@ from analyses.views.over_steps import over_steps_figure
 from apps.dashboard import components, data, panels
 from apps.dashboard.data import Run
 from apps.dashboard.heads import sources
+from apps.dashboard.heads.comparing import by_number
 from apps.dashboard.heads.scores import Asked
 from apps.dashboard.panels import Panel
 from apps.dashboard.selecting import Compared
@@ -62,6 +63,8 @@ def draw(asked: Asked, run: Run, chosen: Selection, head: Head, other: Compared 
             alt = f"{line.panel.title}: {meaning_of(asked.name)}"
             panels.chart(line.panel, figure, alt=alt, width="stretch")
             components.provenance(line.saved, *line.facts, *LEGEND)
+    if len(lines) > 1:
+        components.caption(by_number(run, other))
     if _saved(run, chosen.step) is None:
         components.missing(
             "Every checkpoint, on the same sequences, is what training-dynamics looks at; there is no result yet.",
