@@ -102,6 +102,10 @@ def _rounded(value: float | None) -> float | None:
 COSTS = ["measure", "on", "instead of it", "value", "low", "high", "unit", "p", "step 0", "n", "study"]
 
 
+GRADIENT = "nothing (gradient)"
+"""What stands in a head's place in its importance, which is a derivative: nothing is replaced."""
+
+
 def cost_rows(results: Mapping[str, Any], place: Head) -> pd.DataFrame:
     """What one head is worth, by every study at hand: harms alone, importance by gradients, what others make good.
 
@@ -120,6 +124,17 @@ def cost_rows(results: Mapping[str, Any], place: Head) -> pd.DataFrame:
         del sources["attention-patterns"]
     rows = [row for study, told in sources.items() if study in results for row in told(results[study], place)]
     return pd.DataFrame(rows, columns=COSTS)
+
+
+def shown_costs(rows: pd.DataFrame) -> pd.DataFrame:
+    """The same for half a page: the interval in one column, n and study before what is the same in most rows."""
+    ends = zip(rows["low"], rows["high"], strict=True)
+    interval = ["" if pd.isna(low) or pd.isna(high) else f"[{low:.3f}, {high:.3f}]" for low, high in ends]
+    shown = rows.assign(interval=interval, on=rows["on"].str.removeprefix("loss on "))
+    shown["instead"] = rows["instead of it"].replace(GRADIENT, "nothing")
+    return pd.DataFrame(
+        shown, columns=["measure", "on", "instead", "value", "interval", "n", "study", "p", "step 0", "unit"]
+    )
 
 
 def _cost(measure: str, on: str, instead: str, value: Interval, **more: Any) -> dict[str, Any]:
@@ -156,7 +171,7 @@ def _importance(result: Any, place: Head) -> Iterator[dict[str, Any]]:
         first = None if start is None else float(start.importance[place])
         study = {"study": "head-importance"}
         yield _cost(
-            "importance", judged.meaning, "gradient", judged.importance[place], **{"step 0": first} | study
+            "importance", judged.meaning, GRADIENT, judged.importance[place], **{"step 0": first} | study
         )  # fmt: skip
         for at, intervention in enumerate(INTERVENTIONS):
             before = float(start.zero[place]) if start is not None and intervention.value == "zero" else None

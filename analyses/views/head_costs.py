@@ -20,11 +20,11 @@ def costs_figure(rows: pd.DataFrame) -> Any:
     """
     told = rows.loc[rows["unit"] == "nats"].sort_values(by="n", ascending=False, kind="stable")
     told = told.drop_duplicates(["measure", "on", "instead of it"]).sort_index()
-    told = told.assign(instead=told["instead of it"], first=told["step 0"])
+    told = told.assign(instead=told["instead of it"], first=told["step 0"], on=told["on"].str.removeprefix("loss on "))
     instead, outcomes = list(dict.fromkeys(told["instead"])), list(dict.fromkeys(told["on"]))
     scale, axis = about_zero(min(told["low"].tolist()), max(told["high"].tolist()), linear=0.03)
     x = alt.X("value:Q", scale=scale, axis=axis, title="harm; of the gradient, importance (nats, symlog)")
-    y = alt.Y("on:N", sort=outcomes, title=None, axis=alt.Axis(labelLimit=250))
+    y = alt.Y("on:N", sort=outcomes, title=None, axis=alt.Axis(labelLimit=290))
     offset = alt.YOffset("instead:N", sort=instead)
     colour = alt.Color("instead:N", scale=categorical(instead), legend=alt.Legend(title="in its place", orient="top"))
     numbers = [alt.Tooltip(f"{name}:Q", format=".3f") for name in ("value", "low", "high", "first")]

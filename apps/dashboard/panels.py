@@ -146,7 +146,7 @@ def table(
     rows = panel.rows() if shown is None else shown
     with _framed(panel):
         if pick is None:
-            components.table(rows, alt=alt, height=height)
+            components.table(rows, alt=alt, height=height, widths=widths)
         else:
             tall = 320 if height == "auto" else height
             how = {"picked": picked, "words": words, "widths": widths, "helps": helps}

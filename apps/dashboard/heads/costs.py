@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pandas as pd
 import streamlit as st
 
-from analyses.heads.tables import cost_rows
+from analyses.heads.tables import cost_rows, shown_costs
 from analyses.results import SavedResult
 from analyses.views.head_costs import costs_figure
 from apps.dashboard import components, data, panels, selecting
@@ -58,13 +59,31 @@ def _costs(used: Mapping[str, SavedResult], head: Head, name: str) -> None:
     panels.chart(panel, costs_figure(rows), alt=panel.title, width="stretch")
     numbers = Panel(key="cost_rows", title=f"What {name} is worth, in numbers", rows=lambda: rows, about=about,
                     python=python)  # fmt: skip
-    panels.table(numbers, alt=numbers.title, height=300)
-    counts = sorted({int(n) for n in rows["n"]})
-    components.provenance(
-        first, f"n = {' or '.join(map(str, counts))} sequences", "95% intervals over sequences",
+    panels.table(numbers, alt=numbers.title, height=300, shown=shown_costs(rows), widths=WIDTHS)
+    components.caption(
+        *(_rests(study, saved, rows) for study, saved in told.items()),
+        "a quantity that two studies measured is drawn as by the one with more sequences; the table has both",
+        "95% intervals over sequences",
         "p: Holm, in head-ablation over the heads for each outcome, in attention-patterns over heads and outcomes",
         "diamonds: step 0", "harm: loss without the head minus loss with it",
+        "p, step 0 and unit follow to the right in the table",
     )  # fmt: skip
+
+
+WIDTHS = {
+    "measure": 82, "on": 148, "instead": 72, "value": 52, "interval": 112, "n": 34, "study": 104,
+}  # fmt: skip
+"""Pixels of the columns that fit half a page of 1440."""
+
+
+def _rests(study: str, saved: SavedResult, rows: pd.DataFrame) -> str:
+    """What the numbers of one study rest on: n, seed, checkpoint, configuration."""
+    counts = sorted({int(n) for n in rows.loc[rows["study"] == study, "n"]})
+    known = saved.provenance
+    return (
+        f"{study}: n = {' or '.join(map(str, counts))} sequences, seed {known.seed}, {known.run}@{known.step}, "
+        f"config {known.config_hash}"
+    )
 
 
 def _missing(used: Mapping[str, SavedResult], run: Run, chosen: Selection) -> None:

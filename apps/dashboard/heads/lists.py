@@ -116,10 +116,11 @@ def _by_standing(saved: SavedResult | None, head: str) -> None:
     components.caption(
         f"{len(rows)} heads, the best supported first",
         f"n = {saved.result.headline.n_sequences} sequences of random tokens", f"seed {saved.provenance.seed}",
-        f"{saved.provenance.run}@{saved.provenance.step}", _weights(), CLICK,
+        f"{saved.provenance.run}@{saved.provenance.step}", _weights(), CLICK, FURTHER,
     )  # fmt: skip
 
 
+FURTHER = "copies, z and text harm follow to the right in the table"
 CLICK = "click a row, or go with J and K"
 
 
@@ -185,7 +186,7 @@ def _by_score(asked: Asked, measured: HeadScores, results: Mapping[str, SavedRes
         panel, alt=panel.title, shown=shown, pick="head", picked=head, height=min(HEIGHT - 48, 38 + 35 * len(rows)),
         widths=SCORE_WIDTHS, helps=SCORE_HELPS,
     )  # fmt: skip
-    components.caption(*rests_on(measured, _weights()), CLICK)
+    components.caption(*rests_on(measured, _weights()), CLICK, "what does not fit follows to the right in the table")
 
 
 def _top(n: str) -> str:

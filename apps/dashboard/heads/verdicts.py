@@ -84,10 +84,20 @@ def _panel(saved: SavedResult, verdict: Verdict) -> Panel:
 
 def evidence(saved: SavedResult, verdict: Verdict) -> None:
     """Every item that bears on it, with what was not measured."""
-    panels.table(_panel(saved, verdict), alt=f"Evidence on {verdict.label}", height="content")
+    panels.table(_panel(saved, verdict), alt=f"Evidence on {verdict.label}", height="content", widths=WIDTHS)
+    components.caption(FURTHER)
     for said in absent(verdict):
         components.caption(f"? {said}.")
     components.provenance(saved, *facts(saved.result, verdict))
+
+
+WIDTHS = {
+    "bears": 82, "source": 92, "what": 158, "value": 52, "interval": 112, "chance": 56, "z": 46, "p": 60,
+    "rank": 60, "step 0": 56,
+}  # fmt: skip
+"""Pixels of the columns: the first seven fit half a page of 1440."""
+
+FURTHER = "p, rank and step 0 follow to the right in the table; a double click on a cell that is cut shows all of it"
 
 
 def absent(verdict: Verdict) -> list[str]:
