@@ -16,11 +16,12 @@ from streamlit.testing.v1 import AppTest
 from typer.testing import CliRunner
 
 from analyses.claims.files import load_claims
+from analyses.claims.statement import Stated
 from analyses.claims.wording import plain_sentence
 from analyses.hypotheses import verdicts_of_run
 from apps.cli import app
 from apps.dashboard import data
-from apps.dashboard.ablation import asking, jobs
+from apps.dashboard.ablation import asking, jobs, measuring
 from apps.dashboard.ablation.asking import CONTROLS
 from apps.dashboard.ablation.jobs import Told
 from apps.dashboard.ablation.measuring import FURTHER
@@ -60,6 +61,15 @@ def run_it(at: AppTest) -> AppTest:
     return at.button(key="run_hypothesis").click().run()
 
 
+def require_intervals_over(at: AppTest, what: str) -> None:
+    """Every caption that gives intervals says of what they are, and how many of these there are."""
+    lines = [each.value.replace("\\", "") for each in at.caption if "95% " in each.value and "intervals" in each.value]
+    assert lines
+    for line in lines:
+        assert re.search(rf"intervals(, by sequence\b| over {what}\b)", line), line
+        assert re.search(rf"\bn = [\d,]+ {what}\b", line), line
+
+
 def lab_of(root: Path) -> Lab:
     (found,) = [run for run in data.runs() if run.name == "planted"]
     return data.lab(found, 8)
@@ -90,7 +100,7 @@ def test_nothing_is_measured_before_run_and_the_claim_that_is_saved_gets_the_sam
     assert "control" not in at.query_params
     assert verdict.startswith("The claim is supported at planted@8: with L0H1")
     assert "`" not in verdict
-    assert re.search(r"n = 16, p <= [\d.]+, 95% bca", text)
+    assert re.search(r"n = 16, p <= [\d.]+ against no harm, 95% bca", text)
     assert scopes_of(gpt) == gpt._lasting == []
     assert torch.equal(gpt(torch.arange(8)[None]), before)
 
@@ -99,6 +109,7 @@ def test_nothing_is_measured_before_run_and_the_claim_that_is_saved_gets_the_sam
     (file,) = (root / "planted" / "claims").glob("*.toml")
     (claim,) = load_claims([file])
     assert claim.stated.says == SAYS
+    assert claim.stated.stated == Stated.BEFORE
     (record,) = verdicts_of_run([claim], root / "planted", save=False)
     assert plain_sentence(record.verdict) == verdict
     (command,) = [each.value for each in at.code if each.value.startswith("cutaway test")]
@@ -141,7 +152,7 @@ ASKED_WRONGLY = [
     ({"seed": "-1"}, "is no number of a seed"),
     ({"gate": "1"}, '"1" is no share that stays; write one from 0 to 0.99'),
     ({"positions": "20-10"}, '"20-10" runs backwards; write 10-20'),
-    ({"positions": "0-999999999"}, '"0-999999999" is no position; write numbers from 0'),
+    ({"positions": "0-999999999"}, '"0-999999999" goes beyond 999,999, the largest position'),
     ({"positions": "500"}, "names position 500; this model has 0 to"),
     ({"bound": "|harm| <= 0.05", "control": "text"}, "has no side; use none"),
     ({"metric": "text_loss", "control": "text"}, "use another control, or copy_loss"),
@@ -176,6 +187,7 @@ def test_each_further_question_is_answered_when_it_is_asked_and_copied_python_gi
         at.button(key=f"begin-{what}").click().run()
         assert not at.exception
         assert not at.info
+        require_intervals_over(at, "sequences")
         assert len(at.get("vega_lite_chart")) == figures + 1
     assert "n = 16 sequences" in said(at)
     at.segmented_control(key="further").set_value("pairs").run()
@@ -268,6 +280,7 @@ def test_how_much_is_taken_out_and_where_is_measured_saved_and_written_as_python
         at.button(key=f"begin-{what}").click().run()
         assert not at.exception
         assert not at.info
+        require_intervals_over(at, "sequences")
     assert {"effect", "side_by_side", "pairs", "dose", "token_groups", "head_moves", "token_harm"} <= set(drawn)
     for panel in drawn.values():
         require_same(panel)
@@ -280,6 +293,32 @@ def test_how_much_is_taken_out_and_where_is_measured_saved_and_written_as_python
     at = run_it(at)
     assert not at.exception
     assert "Nothing is replaced on this text: its 10 positions end before 30" in said(at)
+
+
+def test_positions_that_cannot_be_read_ask_nothing_and_change_nothing_else(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = run_it(opened(root, "ablate", monkeypatch, **HYPOTHESIS))
+    assert "Harm on copy_loss" in said(at)
+    measured = len(jobs._every()["numbers"].found)
+    at.number_input(key=asking.GATE).set_value(1e-05)
+    at.text_input(key=asking.POSITIONS).set_value("7-4")
+    refused = 'Nothing is asked until the positions can be read: "7-4" runs backwards; write 4-7.'
+    for looked_at in (run_it(at), opened(root, "ablate", monkeypatch, **(HYPOTHESIS | {"positions": "7-4"}))):
+        assert not looked_at.exception
+        assert [each.value.replace("\\", "") for each in looked_at.info if "positions" in each.value] == [refused]
+        assert "Harm on copy_loss" not in said(looked_at), "the effect at all positions answers another question"
+        assert "Nothing is measured yet" not in said(looked_at)
+        assert looked_at.text_input(key=asking.POSITIONS).value == "7-4"
+    assert len(jobs._every()["numbers"].found) == measured
+    assert (at.query_params["gate"], at.query_params["positions"]) == ("1e-05", "7-4")
+    assert at.number_input(key=asking.GATE).value == 1e-05
+    again = opened(root, "ablate", monkeypatch, **(HYPOTHESIS | {"gate": "1e-05", "positions": "4-7"}))
+    at.text_input(key=asking.POSITIONS).set_value("4-7")
+    for corrected in (run_it(at), run_it(again)):
+        assert not corrected.exception
+        assert any("(gate 1e-05, at positions 4-7) ablated" in each.value for each in corrected.text)
+        assert not [each.value for each in corrected.info if "positions" in each.value or "share" in each.value]
 
 
 def test_work_that_is_stopped_leaves_nothing_and_cancel_ends_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +346,75 @@ def test_work_that_is_stopped_leaves_nothing_and_cancel_ends_it(root: Path, monk
     other = opened(root, "ablate", monkeypatch, **HYPOTHESIS)
     assert "Cancelled" not in said(other)
     assert "Harm on copy_loss" in said(run_it(other))
-    assert "Harm on copy_loss" in said(at.run())  # the same question, so the same numbers: nothing is measured for them
+    assert "Harm on copy_loss" not in said(at.run()), (
+        "it stopped asking, and what another session measured is not its own"
+    )
+    assert "Harm on copy_loss" in said(run_it(at))
+
+
+def test_a_result_of_another_session_is_shown_by_its_own_address_or_after_run(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is seen before it was asked for spoils a hypothesis that is yet to be stated."""
+    asked = HYPOTHESIS | {"ablate": "L0H1,L0H2"}
+    first = run_it(opened(root, "ablate", monkeypatch, **asked))
+    mark = "".join(first.query_params["result"])
+    assert re.fullmatch("[0-9a-f]{8}", mark)
+    first.button(key="begin-interventions").click().run()
+    link = "".join(first.query_params["result"])
+    assert link == f"{mark}.interventions"
+
+    with monkeypatch.context() as during:
+        during.setattr(measuring, "test", lambda *_: pytest.fail("nothing is measured again"))
+        for wrong in ({}, {"result": "00000000"}, {"result": link, "seed": "1"}):
+            other = opened(root, "ablate", monkeypatch, **(asked | wrong))
+            assert not other.exception
+            assert "Nothing is measured yet: state what you expect" in said(other)
+            assert "Harm on copy_loss" not in said(other)
+            assert "token_harm" not in views(other)
+            assert "result" not in other.query_params
+        fresh = opened(root, "ablate", monkeypatch, **asked)
+        fresh = run_it(fresh)
+        assert "Harm on copy_loss" in said(fresh)
+        assert "not known whether it was stated first" in said(fresh)
+        assert [each for each in fresh.button if each.key == "begin-interventions"], "nor what more was asked of it"
+        assert "".join(fresh.query_params["result"]) == mark
+
+        sent = opened(root, "ablate", monkeypatch, **(asked | {"result": link}))
+        assert not sent.exception
+        assert "Harm on copy_loss" in said(sent)
+        assert not [each for each in sent.button if each.key == "begin-interventions"]
+        assert "".join(sent.query_params["result"]) == link
+    sent.number_input(key="seed").set_value(3).run()
+    at = sent.button(key="drop-L0H1").click().run()
+    assert "Nothing is measured yet" in said(at)
+    assert "result" not in at.query_params, "the question has changed"
+
+
+def test_when_a_bound_was_stated_is_saved_with_the_claim_and_told_by_its_test(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers first, then a bound that fits them: page, file and command all say so."""
+    at = run_it(opened(root, "ablate", monkeypatch, **(HYPOTHESIS | {"bound": "", "control": "text"})))
+    at.text_input(key="bound").set_value("harm >= 1.0")
+    at = run_it(at)
+    late = "its bound was stated after numbers about it had been seen, perhaps these."
+    (verdict,) = [each.value for each in at.text if " is supported at planted@8: " in each.value]
+    assert verdict.endswith(late)
+    at = at.button(key="save_claim").click().run()
+    (file,) = (root / "planted" / "claims").glob("*.toml")
+    assert 'stated = "after"' in file.read_text("utf-8")
+    (record,) = verdicts_of_run(load_claims([file]), root / "planted")
+    assert plain_sentence(record.verdict) == verdict
+
+    link = "".join(at.query_params["result"])
+    other = opened(root, "ablate", monkeypatch, **(HYPOTHESIS | {"control": "text", "result": link}))
+    assert "not known whether its bound was stated before numbers about it were seen." in "".join(
+        each.value for each in other.text
+    )
+    assert "This tests it again" in said(other), "the claim that is there says more than this session knows"
+    findings = opened(root, "findings", monkeypatch, run="planted")
+    assert late in said(findings)
 
 
 def test_asking_something_else_stops_what_was_begun(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,6 +465,7 @@ def test_places_are_chosen_from_the_grid_by_name_and_from_lists(
     assert not at.exception
     assert "No place is chosen" in said(at)
     assert views(at)["harm_copy_loss"]["before"] is not None
+    require_intervals_over(at, "sequences")
     for head in ("L0H1", "L1H3"):
         at = pick(at, "harm_copy_loss", {"toggle": head})
     assert at.session_state["ablate"] == "L0H1,L1H3"

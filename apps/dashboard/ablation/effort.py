@@ -72,7 +72,7 @@ def tokens(question: Question, stated: Statement | None) -> float:
     n_sets = len(matched_places(ablation.places, lab.config, limit=N_CONTROLS, seed=question.asked.seed).sets)
     sets = n_sets * on_metric.n * on_metric.length * draws
     once = (copies.once(draws) + text.once(draws)) * (2 if has_start else 1)
-    whole = 0.0 if jobs.known(effect_key(question)) is not None else once
+    whole = 0.0 if jobs.shown(effect_key(question)) is not None else once
     if stated is None:
         return whole + sets
     control = {

@@ -25,6 +25,8 @@ _LOG = logging.getLogger(__name__)
 
 Key = tuple[Hashable, ...]
 _BEGUN, _SAID, _FAILED = "_jobs_begun", "_jobs_said", "_jobs_failed"
+_OWN = "_jobs_own"
+"""In the session: keys of what it may see."""
 
 
 @dataclass(kw_only=True)
@@ -107,14 +109,35 @@ Work = Callable[[Told], Any]
 
 def begin(slot: str, key: Key) -> None:
     """Ask for the work of a slot: it runs when `done` is reached with this very key."""
+    adopt(key)
     st.session_state.setdefault(_BEGUN, {})[slot] = key
     st.session_state.get(_SAID, {}).pop(slot, None)
     st.session_state.get(_FAILED, {}).pop(slot, None)
 
 
 def known(key: Key) -> Any:
-    """What was measured already; None if it was not."""
+    """What was measured already, in whichever session; None if it was not."""
     return _kept(key).get(key)
+
+
+def adopt(key: Key) -> None:
+    """Let this session see what was, or is to be, measured: it asked for it, or was sent a link to it."""
+    st.session_state.setdefault(_OWN, set()).add(key)
+
+
+def disown(key: Key) -> None:
+    """Let it ask again first."""
+    st.session_state.get(_OWN, set()).discard(key)
+
+
+def is_own(key: Key) -> bool:
+    """Whether this session may see it."""
+    return key in st.session_state.get(_OWN, ())
+
+
+def shown(key: Key) -> Any:
+    """What was measured already and this session may see; None where there is none."""
+    return known(key) if is_own(key) else None
 
 
 def keep(key: Key, value: Any) -> None:
@@ -149,14 +172,14 @@ def done(slot: str, key: Key, work: Work, *, title: str) -> Any:
 
 
 def offered(label: str, slot: str, key: Key, work: Work, *, note: str = "", title: str = "") -> Any:
-    """The result where it is known; else a button that begins the work, with a note of what it takes."""
+    """The result where this session may see one; else a button that begins the work, with a note of what it takes."""
     found = done(slot, key, work, title=title or label)
-    if found is None and known(key) is None:
+    if found is None or not is_own(key):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.button(label, key=f"begin-{slot}", on_click=begin, args=(slot, key), icon=":material/play_arrow:")
             if note:
                 components.caption(note)
-    return found
+    return found if is_own(key) else None
 
 
 def _run(slot: str, key: Key, work: Work, title: str) -> Any:

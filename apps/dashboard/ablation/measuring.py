@@ -90,7 +90,7 @@ class Tested:
         """The verdict under the words of a hypothesis that agrees in all that was measured."""
         if self.verdict is None or stated is None:
             return None
-        return replace(self.verdict, claim=stated.name, says=stated.says)
+        return replace(self.verdict, claim=stated.name, says=stated.says, stated=stated.stated)
 
 
 def test(question: Question, stated: Statement | None, file: Path, told: Told) -> Tested:

@@ -54,7 +54,7 @@ def draw(question: Question, chosen: Selection) -> None:
         _require_reached(ablation, len(strings))
         key = question.key(jobs.TEXT, str(chosen.text), chosen.prompt)
         work = partial(_measure, question, chosen)
-        found = jobs.known(key)
+        found = jobs.known(key) if _is_asked(question) else jobs.shown(key)
         if found is None and _is_asked(question) and _cost(question, len(strings)) <= LIGHT:
             found = work()
             jobs.keep(key, found)
@@ -91,7 +91,7 @@ def _require_reached(ablation: Ablation, n_tokens: int) -> None:
 
 def _is_asked(question: Question) -> bool:
     """Whether this ablation was run, on its sequences or on a text: choosing places runs nothing."""
-    ran = jobs.known(measuring.effect_key(question)) is not None
+    ran = jobs.shown(measuring.effect_key(question)) is not None
     return ran or st.session_state.get(_ASKED) == question.key("asked")
 
 

@@ -42,8 +42,9 @@ NARROWEST = 450
 
 def show(question: Question, stated: Statement | None, tested: Tested | None, effect: AblationEffect) -> None:
     """Everything that was measured, the verdict first."""
-    verdict = None if tested is None else tested.told_as(stated)
     stating.seen(question, stated)
+    stated = None if stated is None else stating.dated(question, stated)
+    verdict = None if tested is None else tested.told_as(stated)
     late = stating.doubt(question, stated)
     _verdict(question, stated, verdict, effect, late, "" if tested is None else tested.refused)
     _headline(effect)

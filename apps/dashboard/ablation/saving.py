@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import streamlit as st
 
 from analyses.claims.shelf import FOLDER
-from analyses.claims.statement import Statement
+from analyses.claims.statement import Stated, Statement
 from analyses.claims.writing import claim_text, save_claim
 from analyses.results import from_here
 from apps.dashboard import components, data
@@ -46,22 +47,26 @@ def draw(run: Run, chosen: Selection, asked: Asked, stated: Statement) -> None:
     try:
         named = asked.statement(chosen.ablate, chosen.step, name)
         assert named is not None, "the hypothesis is stated"
+        named = replace(named, stated=stated.stated)
         text = claim_text(named)
+        same = {claim_text(replace(named, stated=when)) for when in (None, *Stated)}
     except CutawayError as error:
         components.unasked(error)
         return
     file = file_of(run, name)
     shown = from_here(file)
     before = _content(file)
+    if before is not None and before in same:
+        text = before  # what a file says of when its bound was stated is not changed by looking at it again
     taken = before is not None and before != text
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        replace = taken and st.checkbox("Replace the claim that is there", key="replace_claim")
+        replaces = taken and st.checkbox("Replace the claim that is there", key="replace_claim")
         if st.button(
             f"Save to {shown.parent}", key="save_claim", icon=":material/save:", disabled=before == text,
             help="Beside the run, where cutaway test keeps the verdicts of its claims.",
         ):  # fmt: skip
             try:
-                save_claim(named, file.parent, replace=bool(replace))
+                save_claim(named, file.parent, replace=bool(replaces))
             except CutawayError as error:
                 components.damaged(error)
             else:

@@ -8,14 +8,15 @@ places had been shown before: no other outcome, replacement or seed either. Numb
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from analyses.claims.statement import Statement
+from analyses.claims.statement import Stated, Statement
 from apps.dashboard import passes
 from apps.dashboard.ablation import jobs
 from apps.dashboard.ablation.measuring import Question, effect_key
+from interp.ablation import Frozen, print_positions
 
 _BEGUN, _SEEN = "_stated_at_run", "_stated_when_seen"
 """In the session: what was stated when Run was pressed, by effect; and when numbers were first shown, by places."""
@@ -29,6 +30,8 @@ class _First:
     """Empty where no bound was."""
     said: str
     """The same in words."""
+    put: tuple[str, ...]
+    """What was done to the places, in words."""
     is_own: bool
     """Whether they were measured for it, by this session's Run."""
 
@@ -47,7 +50,9 @@ def seen(question: Question, stated: Statement | None) -> None:
         return
     own = st.session_state.get(_BEGUN, {}).get(effect_key(question))
     hypothesis, said = own or (_hypothesis(question, stated), _words(question, stated))
-    firsts[_places(question)] = _First(hypothesis=hypothesis, said=said, is_own=own is not None)
+    firsts[_places(question)] = _First(
+        hypothesis=hypothesis, said=said, put=_put(question), is_own=own is not None
+    )  # fmt: skip
 
 
 def doubt(question: Question, stated: Statement | None) -> str:
@@ -59,8 +64,20 @@ def doubt(question: Question, stated: Statement | None) -> str:
         return "" if first.is_own else (
             "not known whether it was stated first: the numbers were there when this session opened the page"
         )  # fmt: skip
-    how = f"first measured {first.said}" if first.is_own else "on the page when this session opened it"
+    changed = [was for was, now in zip(first.put, _put(question), strict=True) if was != now]
+    measured = ", ".join([f"first measured {first.said}", *changed])
+    how = measured if first.is_own else "on the page when this session opened it"
     return f"stated after numbers about these places had been seen: they were {how}"
+
+
+def dated(question: Question, stated: Statement) -> Statement:
+    """The hypothesis with when it was stated, as its claim says it; for after an effect was shown."""
+    first: _First | None = st.session_state.get(_SEEN, {}).get(_places(question))
+    if first is None:
+        return stated
+    if first.hypothesis != _hypothesis(question, stated):
+        return replace(stated, stated=Stated.AFTER)
+    return replace(stated, stated=Stated.BEFORE if first.is_own else Stated.UNKNOWN)
 
 
 def _places(question: Question) -> tuple[Hashable, ...]:
@@ -81,3 +98,15 @@ def _words(question: Question, stated: Statement | None) -> str:
     if stated is None:
         return "without a bound"
     return f"as {stated.effect} on {question.asked.metric} against {stated.control}"
+
+
+def _put(question: Question) -> tuple[str, ...]:
+    """What is done to the places, each part in words of its own: those that have changed since are said."""
+    asked = question.asked
+    return (
+        f"places {question.spelled}",
+        f"replaced by {asked.fill}",
+        f"gate {asked.gate or 0}",
+        "at all positions" if asked.positions is None else f"at positions {print_positions(asked.positions)}",
+        "later patterns held" if asked.frozen is Frozen.PATTERNS else "later patterns not held",
+    )

@@ -15,6 +15,7 @@ from apps.dashboard.ablation import (
     on_text,
     results,
     saving,
+    shown,
     singles,
     stating,
 )
@@ -47,16 +48,21 @@ if is_askable:
         stated = asked.statement(chosen.ablate, chosen.step, named)
     opened = question.lab  # a damaged checkpoint is told before anything is asked of it
     key = measuring.bench_key(question, stated)
+    of_effect = measuring.effect_key(question)
+    shown.arrived(question)
     if sent:
         jobs.begin("bench", key)
         stating.begun(question, stated)
+        jobs.adopt(of_effect)
     st.header("Result")
     work = partial(measuring.test, question, stated, saving.file_of(run, named or "claim"))
-    takes = "" if jobs.known(key) is not None else effort.told(question, stated)
+    is_done = jobs.known(key) is not None and jobs.is_own(of_effect)
+    takes = "" if is_done else effort.told(question, stated)
     work = effort.learning(question, stated, work)
     tested = jobs.done("bench", key, work, title=f"With n = {asked.n} it {takes}")
-    effect = jobs.known(measuring.effect_key(question))
+    effect = jobs.shown(of_effect)
     if effect is None:
+        jobs.disown(of_effect)  # cancelled, or lost with an older server: what others measure is not shown unasked
         components.caption(
             f"Nothing is measured yet: state what you expect, and press Run. With n = {asked.n} it {takes}."
         )
@@ -64,11 +70,14 @@ if is_askable:
         results.show(question, stated, tested, effect)
         if stated is not None and tested is not None and not tested.refused:
             st.subheader("Keep it as a claim")
-            saving.draw(run, chosen, asked, stated)
+            saving.draw(run, chosen, asked, stating.dated(question, stated))
         st.header("Ask more of it")
         further.draw(question)
     st.header("On a text")
     on_text.draw(question, chosen)
+    shown.write(question)
+else:
+    shown.write(None)
 
 if saved is not None:
     st.header("What the study of single heads found")
