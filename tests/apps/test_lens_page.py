@@ -60,6 +60,7 @@ def test_the_page_says_what_the_library_finds_and_what_it_rests_on(
     assert f"rank {int(seen.reading.rank[-1, 0, 9])}" in text or "is first from" in text
     for part in (f"whole@{STEP}", "n = 1", f"weights {lab.weights_sha256[:8]}", "through the final norm", "tied"):
         assert part in text
+    assert f"positions 0 to {len(seen.tokens) - 1} of {len(seen.tokens)}: the table scrolls sideways" in text
     taken = attribution_on(lab, "prompt", PROMPT)
     n, total, own, rest = sums(at)
     assert n == len(taken.found.labels)

@@ -174,9 +174,10 @@ def table(looked: Looked) -> None:
     )  # fmt: skip
     panels.show(View.LENS_TABLE, payload, panel, live=live)
     weights = data.manifest(looked.run, looked.chosen.step or 0).weights_sha256[:8]
-    stretch = f"positions {seen.start} to {seen.start + len(seen.tokens) - 1} of {seen.n_text}, J and K go on"
+    stretch = f"positions {seen.start} to {seen.start + len(seen.tokens) - 1} of {seen.n_text}"
+    stretch += ", J and K go on" if len(seen.tokens) < seen.n_text else ": the table scrolls sideways to all of them"
     components.caption(
-        seen.source, looked.chosen.spec, f"weights {weights}", stretch if len(seen.tokens) < seen.n_text else None,
+        seen.source, looked.chosen.spec, f"weights {weights}", stretch,
         None if looked.compared is None else f"compared with {looked.compared.spec}",
         "bold, underlined: the target",
         None if looked.chosen_here
