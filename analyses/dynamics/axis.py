@@ -11,7 +11,7 @@ from typing import Any
 import altair as alt
 
 from analyses.dynamics.result import Result
-from analyses.figures import FAINT, INK
+from analyses.figures import FAINT, INK, QUIET
 from model.settings import as_enum
 
 PICKED = "picked"
@@ -39,6 +39,8 @@ class Time:
     """Logarithmic but for a linear stretch up to the first checkpoint after 0, so that 0 has a place."""
     stretch: tuple[int, int] | None = None
     """Two checkpoints between which something happened: shaded."""
+    other_stretch: tuple[int, int] | None = None
+    """The same of another run that is drawn: outlined, since it is not the same stretch."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "along", as_enum(Along, self.along, "along"))
@@ -95,13 +97,30 @@ def _place(result: Result, time: Time, step: int) -> int:
     return round(step * result.tokens_seen[-1] / max(1, result.steps[-1]))
 
 
-def shaded(result: Result, time: Time, x: alt.X) -> list[alt.Chart]:
-    """The stretch in which something happened."""
-    if time.stretch is None:
-        return []
-    ends = [_place(result, time, step) for step in time.stretch]
-    box = base_of([{time.along.value: ends[0], "end": ends[1]}]).mark_rect(color=FAINT, opacity=0.7)
-    return [box.encode(x=x, x2="end:Q")]
+def shaded(result: Result, other: Result | None, time: Time, x: alt.X) -> list[alt.Chart]:
+    """The stretch in which something happened, and that of another run outlined; of two runs each with its name."""
+    layers = []
+    if time.stretch is not None:
+        stretch = base_of([_box(result, time, time.stretch)])
+        layers.append(stretch.mark_rect(color=FAINT, opacity=0.7).encode(x=x, x2="end:Q"))
+        if other is not None:
+            layers.append(_name(stretch, x, dy=8))
+    if time.other_stretch is not None and other is not None:
+        stretch = base_of([_box(other, time, time.other_stretch)])
+        outline = stretch.mark_rect(fillOpacity=0, stroke=QUIET, strokeDash=[5, 3], strokeWidth=1)
+        layers += [outline.encode(x=x, x2="end:Q"), _name(stretch, x, dy=20)]
+    return layers
+
+
+def _box(result: Result, time: Time, stretch: tuple[int, int]) -> dict[str, Any]:
+    first, last = (_place(result, time, step) for step in stretch)
+    return {time.along.value: first, "end": last, "run": result.run}
+
+
+def _name(stretch: alt.Chart, x: alt.X, *, dy: int) -> alt.Chart:
+    """The run of a stretch, inside its upper left corner."""
+    words = stretch.mark_text(align="left", dx=4, dy=dy, fontSize=10, color=QUIET)
+    return words.encode(x=x, y=alt.value(0), text="run:N")
 
 
 def base_of(rows: Sequence[Mapping[str, Any]]) -> alt.Chart:

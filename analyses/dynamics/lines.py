@@ -194,7 +194,7 @@ def _over_time(
     points = base.mark_point(filled=True, size=22, opacity=1).encode(
         x=x, y=y.of("mean"), color=colour, tooltip=_tips("what")
     )
-    layers = [*shaded(result, time, x), *behind, band, line, points, *above]
+    layers = [*shaded(result, other, time, x), *behind, band, line, points, *above]
     return alt.LayerChart(layer=layers, height=height, width=WIDTH)
 
 

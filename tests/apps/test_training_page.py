@@ -6,9 +6,11 @@ import re
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from analyses.shelf import shelf_of_run
+from apps.dashboard.training.grid import shown_rises
 from tests.dashboard_pages import opened, pick, said, views
 from tests.dashboard_runs import STEP, own_runs, whole_runs
 
@@ -26,6 +28,7 @@ def test_it_shows_lines_the_grid_through_training_and_what_formed(
     assert not at.exception
     assert not at.error
     text = said(at)
+    assert f"whole, 7 checkpoints up to step {STEP}, training seed 0  ·  seed 0" in text, "below the losses"
     for shown in ("What formed when", "Over training", "Every head through training", "What was half way up when",
                   "Copying did not form", "n = 4 sequences of period", "one training seed (0)",
                   "95% over sequences"):  # fmt: skip
@@ -102,9 +105,16 @@ def test_another_run_is_laid_over_or_the_command_for_it_is_told(
     assert "bare has no result of training-dynamics to be laid over this one" in said(at)
     assert f"cutaway run training-dynamics {own_runs / 'bare'}" in said(at)
     shutil.copytree(own_runs / "whole", own_runs / "again")
+    for record in (own_runs / "again/studies/training-dynamics").glob("*/result.json"):
+        record.write_text(record.read_text().replace('"run": "whole"', '"run": "again"'))
     at = opened(own_runs, "training", monkeypatch, run="whole", step=str(STEP), b="again@16")
     assert not at.exception
     assert views(at)["training_grid"]["names"] == [f"whole@{STEP}", "again@16"]
+    titles = [each.value for each in at.header]
+    assert "What formed when in whole" in titles and "What formed when in again" in titles
+    assert f"dashed: again, 7 checkpoints up to step {STEP}, training seed 0" in said(at)
+    formation = next(each.value for each in at.dataframe if "half way between" in each.value)
+    assert set(formation["run"]) == {"whole", "again"}
 
 
 def test_damaged_and_outdated_results_are_told_and_a_step_that_was_not_looked_at(
@@ -144,3 +154,13 @@ class _Chart:
 def _charts(at) -> list[_Chart]:
     """The figures of the page, by key, in order."""
     return [_Chart(part) for part in at.get("vega_lite_chart")]
+
+
+def test_a_step_by_straight_lines_stands_behind_the_checkpoints_it_lies_between() -> None:
+    row = {"run": "demo", "what": "copying", "head": None, "half_way": 821.4, "low": 817.6, "high": 823.0,
+           "after": 750, "by": 900, "first": 0.0, "last": 2.0}  # fmt: skip
+    never = dict.fromkeys(("half_way", "low", "high", "after", "by"), float("nan"))
+    told = shown_rises(pd.DataFrame([row, row | never | {"what": "icl_score"}]))
+    assert list(told.columns) == ["what", "head", "half way between", "by straight lines", "first", "last"]
+    assert list(told["half way between"]) == ["750 and 900", ""]
+    assert list(told["by straight lines"]) == ["about 821 [818, 823]", ""]

@@ -16,13 +16,14 @@ if saved is None:
     st.header("Loss")
     parts.logged_curves(run)
 else:
-    st.header("What formed when")
-    telling.findings(data.findings(saved))
+    for each in [saved] if other is None else [saved, other]:  # of two runs each says its own
+        st.header("What formed when" + ("" if other is None else f" in {components.literal(each.result.run)}"))
+        telling.findings(data.findings(each))
     if len(saved.result.steps) > 1:
         st.header("Over training")
         kind, reading = parts.lines(saved, other, run, chosen, compared)
         st.header("Every head through training")
         grid.through_training(saved, chosen, compared, other, run, kind, reading)
         st.header("What was half way up when")
-        grid.crossings(saved)
+        grid.crossings(saved, other)
     panels.whole_study(saved, n=saved.result.repeats.n_sequences, unit="sequences")

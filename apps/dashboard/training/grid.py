@@ -20,7 +20,7 @@ from apps.dashboard.panels import Panel
 from apps.dashboard.selecting import Compared
 from apps.dashboard.state import Selection, head_name
 from apps.dashboard.training import asked
-from apps.dashboard.training.parts import TABLES, has
+from apps.dashboard.training.parts import TABLES, Spelled, has, panel_of
 from apps.dashboard.training.saved import derived
 
 
@@ -72,31 +72,41 @@ def through_training(
     )
 
 
-def crossings(saved: SavedResult) -> None:
-    """The table of what was half way up when."""
-    result, rows = saved.result, derived(saved).formation
-    panel = Panel(
-        key="formation",
-        title="What was half way up when",
-        rows=lambda: formation_rows(result),
-        about=panels.about_saved(saved, n=result.repeats.n_sequences, unit="sequences"),
-        python=snippets.saved_result(saved, "rows = formation_rows(result)", imports=[TABLES.format("formation_rows")]),
+def crossings(saved: SavedResult, other: SavedResult | None) -> None:
+    """The table of what was half way up when, in one run or in two."""
+    n = saved.result.repeats.n_sequences
+    call = Spelled(formation_rows, "formation_rows")
+    panel = panel_of(saved, other, "formation", "What was half way up when", call, n=n)
+    both = [saved] if other is None else [saved, other]
+    rows = pd.concat([derived(each).formation.assign(run=each.result.run) for each in both], ignore_index=True)
+    panels.table(
+        panel, alt="Steps at which scores and losses were half way up", shown=shown_rises(rows), height="content"
     )
-    panels.table(panel, alt="Steps at which scores and losses were half way up", shown=_rounded(rows), height="content")
     components.caption(
-        "half_way: between its first and its last value, somewhere between the checkpoints after and by; the step by "
-        "straight lines, low and high over sequences with these checkpoints given",
+        "half way between its first and its last value; where between the two checkpoints is not known: by straight "
+        "lines is a guess, and its interval is over sequences alone",
         "empty where it did not surely rise since the first checkpoint",
         "old_distance: attention at that same distance with the second copy re-ordered, where it is no match any more",
         "text: on held-out text",
     )
 
 
-def _rounded(rows: pd.DataFrame) -> pd.DataFrame:
-    shown = rows.copy()
-    for name in ("half_way", "low", "high", "after", "by"):
-        shown[name] = shown[name].astype("Float64").round().astype("Int64")
-    return shown
+def shown_rises(rows: pd.DataFrame) -> pd.DataFrame:
+    """The checkpoints between which it was first, since the step by straight lines is no measurement."""
+    rose = rows["half_way"].notna()
+    between = [
+        f"{after:,.0f} and {by:,.0f}" if there else ""
+        for after, by, there in zip(rows["after"], rows["by"], rose, strict=True)
+    ]
+    guess = [
+        f"about {at:,.0f} [{low:,.0f}, {high:,.0f}]" if there else ""
+        for at, low, high, there in zip(rows["half_way"], rows["low"], rows["high"], rose, strict=True)
+    ]
+    whose = {"run": rows["run"]} if rows["run"].nunique() > 1 else {}
+    told = pd.DataFrame(
+        {**whose, "what": rows["what"], "head": rows["head"], "half way between": between, "by straight lines": guess}
+    )
+    return told.join(rows.drop(columns=["run", "what", "head", "half_way", "low", "high", "after", "by"]))
 
 
 def _beside(

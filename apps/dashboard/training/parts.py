@@ -39,7 +39,8 @@ class Spelled:
     @property
     def imports(self) -> str:
         """What it needs of the module of tables."""
-        return "runs_together, score_rows" if "score_rows" in self.text else "loss_rows, runs_together"
+        name = next(each for each in ("score_rows", "loss_rows", "formation_rows") if each in self.text)
+        return ", ".join(sorted((name, "runs_together")))
 
 
 TABLES = "from analyses.dynamics.tables import {}"
@@ -105,25 +106,29 @@ def lines(
 ) -> tuple[Kind, Stimulus]:
     """Losses, the in-context-learning score and one score of every head, above one another; a click picks a step."""
     result = saved.result
-    time = specs.time_of(saved, asked.axis())
+    time = specs.time_of(saved, other, asked.axis())
     beside = compared.step if compared is not None and compared.run.name == run.name else None
     on_copies = f"n = {result.repeats.n_sequences} sequences of period {result.repeats.period}{unseen(result)}"
 
     st.subheader("Loss")
-    losses = _panel(
+    losses = panel_of(
         saved, other, "losses", "Losses over training", Spelled(loss_rows, "loss_rows"), n=result.repeats.n_sequences
     )
     _draw(losses, specs.losses(saved, other, time), result, time, chosen.step, beside)
     text = result.losses.get("text_loss")
-    components.caption(on_copies, None if text is None else f"text: n = {text.intervals.n} held-out rows")
+    components.caption(
+        on_copies, None if text is None else f"text: n = {text.intervals.n} held-out rows", "bands: 95% over sequences",
+        *_rests_on(saved, other),
+    )  # fmt: skip
 
     if "icl_score" in result.losses:
         st.subheader("In-context learning on text")
-        icl = _panel(saved, other, "icl", "In-context-learning score over training", Spelled(loss_rows, "loss_rows"),
+        icl = panel_of(saved, other, "icl", "In-context-learning score over training", Spelled(loss_rows, "loss_rows"),
                      n=result.losses["icl_score"].intervals.n, unit="held-out rows")  # fmt: skip
         _draw(icl, specs.icl(saved, other, time), result, time, chosen.step, beside)
         components.caption("late minus early loss in a row of text: below 0, more context helps",
-                           f"n = {result.losses['icl_score'].intervals.n} held-out rows")  # fmt: skip
+                           f"n = {result.losses['icl_score'].intervals.n} held-out rows",
+                           *_rests_on(saved, other))  # fmt: skip
 
         _by_position(saved, chosen.step)
 
@@ -136,7 +141,7 @@ def lines(
     )
     title = f"{score_title(kind.value)} of every head over training"
     over = other if other is not None and has(other.result, kind, reading) else None
-    panel = _panel(saved, over, "head_lines", title, call, n=told.n_sequences,
+    panel = panel_of(saved, over, "head_lines", title, call, n=told.n_sequences,
                    kind=kind.value, on=told.title)  # fmt: skip
     spec = specs.heads(saved, over, time, kind, reading, chosen.head)
     _draw(panel, spec, result, time, chosen.step, beside)
@@ -145,9 +150,8 @@ def lines(
         f"n = {told.n_sequences} sequences of {told.n_pos} tokens",
         "points: checkpoints",
         "bands: 95% over sequences",
-        None
-        if time.stretch is None
-        else f"shaded: where copying formed, steps {time.stretch[0]:,} to {time.stretch[1]:,}",
+        _formed("shaded", result, time.stretch),
+        None if other is None else _formed("outlined", other.result, time.other_stretch),
         "click a figure to choose a checkpoint",
     )
     if other is not None and over is None:
@@ -159,6 +163,26 @@ def lines(
     first = next((each for each in data.findings(saved) if each.found), None)
     pins.offer(title=title, sentences=() if first is None else (first.sentence,), panel=panel, figure=spec)
     return kind, reading
+
+
+def _formed(drawn: str, result: Result, stretch: tuple[int, int] | None) -> str | None:
+    """Which stretch of a figure is whose."""
+    if stretch is None:
+        return None
+    return f"{drawn}: where copying formed in {result.run}, steps {stretch[0]:,} to {stretch[1]:,}"
+
+
+def _rests_on(saved: SavedResult, other: SavedResult | None) -> list[str]:
+    """Runs, checkpoints and seeds behind the lines of a figure."""
+    seen = [(each.result, "" if each is saved else "dashed: ") for each in (saved, other) if each is not None]
+    return [
+        *(
+            f"{drawn}{result.run}, {len(result.steps)} checkpoints up to step {result.step:,}"
+            + ("" if result.training_seed is None else f", training seed {result.training_seed}")
+            for result, drawn in seen
+        ),
+        f"seed {saved.result.config.seed}",
+    ]
 
 
 def _by_position(saved: SavedResult, step: int | None) -> None:
@@ -178,10 +202,11 @@ def _by_position(saved: SavedResult, step: int | None) -> None:
     )
     with box:
         panels.chart(panel, position_figure(result, shown), alt=panel.title, width="stretch")
-        components.caption(f"n = {result.losses['text_loss'].intervals.n} held-out rows", "bands: 95% over rows")
+        components.caption(f"n = {result.losses['text_loss'].intervals.n} held-out rows", "bands: 95% over rows",
+                           *_rests_on(saved, None))  # fmt: skip
 
 
-def _panel(
+def panel_of(
     saved: SavedResult, other: SavedResult | None, key: str, title: str, call: Spelled, *, n: int,
     unit: str = "sequences", **more: Any,
 ) -> Panel:  # fmt: skip

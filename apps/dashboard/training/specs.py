@@ -20,10 +20,14 @@ from interp.places import Head
 Key = tuple[str, int]
 
 
-def time_of(saved: SavedResult, asked: Time) -> Time:
-    """The axis as it was asked for, with the stretch in which copying formed."""
+def time_of(saved: SavedResult, other: SavedResult | None, asked: Time) -> Time:
+    """The axis as it was asked for, with the stretch in which copying formed, and that of another run."""
+    return replace(asked, stretch=_stretch(saved), other_stretch=None if other is None else _stretch(other))
+
+
+def _stretch(saved: SavedResult) -> tuple[int, int] | None:
     found = derived(saved).change
-    return replace(asked, stretch=None if found is None else (found.start, found.end))
+    return None if found is None else (found.start, found.end)
 
 
 def losses(saved: SavedResult, other: SavedResult | None, time: Time) -> dict[str, Any]:
