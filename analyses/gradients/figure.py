@@ -1,7 +1,8 @@
 """The picture of gradient flow (for `analyses.gradient_flow`): depth laws, layer by step maps, the checkpoint.
 
-Every seed of a drawn placement is a thin line, their geometric mean a thick one. The maps of a run and its twin share
-one logarithmic colour scale per quantity, so that equal colours are equal norms in both.
+Every seed of a drawn placement is a thin line, their geometric mean a thick one in the placement's colour and dashes.
+The maps of a run and its twin share one logarithmic colour scale per quantity, so that equal colours are equal norms
+in both.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import altair as alt
 
-from analyses.figures import CATEGORIES, caption, categorical, sequential
+from analyses.figures import CATEGORIES, QUIET, caption, categorical, sequential
 from analyses.gradients.checkpoint import CheckpointGradients
 from analyses.gradients.initialization import Initialization, Profile
 from analyses.gradients.result import Result
@@ -33,6 +34,16 @@ Rows = list[dict[str, Any]]
 
 HALF = 252
 """Width of one of two plots side by side."""
+PLACEMENTS: dict[str, tuple[str, list[float]]] = {
+    Norm.PRE.value: (CATEGORIES[0], [1, 0]),
+    Norm.POST.value: (CATEGORIES[1], [8, 3]),
+    Norm.SANDWICH.value: (CATEGORIES[2], [14, 3]),
+    Norm.REORDERED.value: (CATEGORIES[3], [4, 4]),
+    Norm.DEEPNORM.value: (CATEGORIES[4], [10, 3, 2, 3]),
+    Norm.SCALED.value: (CATEGORIES[5], [2, 3]),
+    Norm.NONE.value: (CATEGORIES[7], [6, 3, 2, 3, 2, 3]),
+}
+"""A placement's colour and dashes are its own, whichever others are drawn, so that none is told by its colour alone."""
 COLOUR_RANGE = 1e4
 """Largest ratio that colours tell apart in a map; what is smaller still is drawn as the smallest."""
 MOST_ROWS = 28
@@ -99,15 +110,22 @@ def _over_layer(depth: int) -> alt.X:
 
 
 def _seed_lines(rows: Rows, key: str, x: alt.X, column: str, y: alt.Y) -> alt.LayerChart:
-    """Thin lines for seeds, thick ones for placements; the model without norms runs off the scale of the others."""
-    legend = alt.Legend(symbolOpacity=1, symbolStrokeWidth=2.2)  # the legend speaks of the thick lines
-    colour = alt.Color("norm:N", title="norms", scale=_placements({row["norm"] for row in rows}), legend=legend)
+    """Thin lines for seeds, thick ones for placements; what runs off the scale of the models with norms is told."""
+    legend = alt.Legend(symbolOpacity=1, symbolStrokeWidth=2.2, symbolSize=500)  # the legend speaks of the thick lines
+    names = placements(rows)
+    colours, dashes = (alt.Scale(domain=names, range=[PLACEMENTS[name][at] for name in names]) for at in (0, 1))
+    colour = alt.Color("norm:N", title="norms", scale=colours, legend=legend)
+    dash = alt.StrokeDash("norm:N", title="norms", scale=dashes, legend=legend)
     thin = alt.Chart(_data(rows)).mark_line(strokeWidth=0.7, opacity=0.35, clip=True)
     thin = thin.encode(x=x, y=y, color=colour, detail="seed:N")
-    thick = alt.Chart(_data(means_over_seeds(rows, key, column))).mark_line(strokeWidth=2.2, clip=True)
+    means = means_over_seeds(rows, key, column)
+    thick = alt.Chart(_data(means)).mark_line(strokeWidth=2.2, clip=True)
     shown = ["norm:N", alt.Tooltip(f"{key}:Q"), alt.Tooltip(f"{column}:Q", format=".3g")]
-    thick = thick.encode(x=x, y=y, color=colour, tooltip=shown)
-    return alt.LayerChart(layer=[thin, thick], width=HALF, height=210)
+    thick = thick.encode(x=x, y=y, color=colour, strokeDash=dash, tooltip=shown)
+    told = alt.Chart(_data([{"said": off_the_frame(means, column, *y.to_dict()["scale"]["domain"])}]))
+    told = told.mark_text(align="right", fontSize=10, color=QUIET)
+    told = told.encode(x=alt.value("width"), y=alt.value(-7), text="said:N")
+    return alt.LayerChart(layer=[thin, thick, told], width=HALF, height=210)
 
 
 def _log_y(rows: Rows, column: str, title: str) -> alt.Y:
@@ -130,10 +148,26 @@ def means_over_seeds(rows: Rows, key: str, column: str) -> Rows:
     return [{"norm": norm, key: at, column: math.exp(sum(ln) / len(ln))} for (norm, at), ln in logs.items()]
 
 
-def _placements(present: set[str]) -> alt.Scale:
-    """A placement's colour is its own, whichever others are drawn."""
-    colours = {norm.value: colour for norm, colour in zip(Norm, CATEGORIES, strict=False) if norm.value in present}
-    return alt.Scale(domain=list(colours), range=list(colours.values()))
+def placements(rows: Rows) -> list[str]:
+    """The placements that are drawn, in the order of the legend."""
+    return [name for name in PLACEMENTS if any(row["norm"] == name for row in rows)]
+
+
+def off_the_frame(rows: Rows, column: str, low: float, high: float) -> str:
+    """Which placements leave an axis from `low` to `high`, and how far they go; "" where none does.
+
+    >>> rows = [{"norm": "pre", "x": 0.5}, {"norm": "none", "x": 2.0}, {"norm": "none", "x": 3e5}]
+    >>> off_the_frame(rows, "x", 0.1, 1.0)
+    'above the frame: none, up to 3e+05'
+    """
+    said = []
+    for name in placements(rows):
+        values = [row[column] for row in rows if row["norm"] == name]
+        if max(values) > high:
+            said.append(f"above the frame: {name}, up to {max(values):.2g}")
+        if min(values) < low:
+            said.append(f"below the frame: {name}, down to {min(values):.2g}")
+    return "; ".join(said)
 
 
 def _stream_maps(logged: Sequence[TrainingMap], said: str) -> alt.HConcatChart:

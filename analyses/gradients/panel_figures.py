@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from analyses.figures import CATEGORIES, SEQUENTIAL
-from analyses.gradients.figure import COLOUR_RANGE, log_ticks, means_over_seeds
+from analyses.figures import CATEGORIES, QUIET, SEQUENTIAL
+from analyses.gradients.figure import COLOUR_RANGE, PLACEMENTS, log_ticks, means_over_seeds, off_the_frame, placements
 from model.config import Norm
 
 Spec = dict[str, Any]
@@ -25,8 +25,6 @@ ROW = 20
 
 RUNS = CATEGORIES[0], CATEGORIES[4]
 """Colours of a run and of its twin."""
-
-PLACEMENTS = {norm.value: colour for norm, colour in zip(Norm, CATEGORIES, strict=False)}
 
 
 def colour_domain(rows: Rows, column: str) -> tuple[float, float]:
@@ -108,15 +106,18 @@ def places_figure(rows: Rows, column: str, title: str) -> Spec:
 def seeds_figure(rows: Rows, key: str, column: str, titles: tuple[str, str], *, log: bool = True) -> Spec:
     """A thin line for every seed and a thick one for their geometric mean, by placement.
 
-    The axis is that of the models with norms; those without run off it.
+    The axis is that of the models with norms; what runs off it is told above it.
     """
     bounded = [row for row in rows if row["norm"] != Norm.NONE.value]
-    names = [name for name in PLACEMENTS if any(row["norm"] == name for row in rows)]
-    colour = {
-        "field": "norm", "type": "nominal", "title": "norms",
-        "scale": {"domain": names, "range": [PLACEMENTS[name] for name in names]},
-        "legend": {"symbolOpacity": 1, "symbolStrokeWidth": 2.2},
-    }  # fmt: skip
+    names = placements(rows)
+    colour, dash = (
+        {
+            "field": "norm", "type": "nominal", "title": "norms",
+            "scale": {"domain": names, "range": [PLACEMENTS[name][at] for name in names]},
+            "legend": {"symbolOpacity": 1, "symbolStrokeWidth": 2.2, "symbolSize": 500},
+        }
+        for at in (0, 1)
+    )  # fmt: skip
     x: Spec = {"field": key, "type": "quantitative", "title": titles[0]}
     if key == "n_layers":
         ticks = sorted({row[key] for row in rows})
@@ -124,17 +125,21 @@ def seeds_figure(rows: Rows, key: str, column: str, titles: tuple[str, str], *, 
     else:
         x |= {"scale": {"domain": [0, max(row[key] for row in rows)], "nice": False}, "axis": {"tickMinStep": 1}}
     y = _values(bounded or rows, column, titles[1], log=log)
-    both = {"x": x, "y": y, "color": colour}
+    both, means = {"x": x, "y": y, "color": colour}, means_over_seeds(rows, key, column)
+    told = off_the_frame(means, column, *y["scale"]["domain"])
     return {
         "height": HEIGHT,
         "layer": [
             {"data": {"values": rows}, "encoding": both | {"detail": {"field": "seed"}},
              "mark": {"type": "line", "strokeWidth": 0.7, "opacity": 0.35, "clip": True}},
-            {"data": {"values": means_over_seeds(rows, key, column)},
-             "mark": {"type": "line", "strokeWidth": 2.2, "clip": True},
-             "encoding": both | {"tooltip": [{"field": "norm", "type": "nominal"},
+            {"data": {"values": means}, "mark": {"type": "line", "strokeWidth": 2.2, "clip": True},
+             "encoding": both | {"strokeDash": dash,
+                                 "tooltip": [{"field": "norm", "type": "nominal"},
                                              {"field": key, "type": "quantitative"},
                                              {"field": column, "type": "quantitative", "format": ".3g"}]}},
+            {"data": {"values": [{"said": told}]},
+             "mark": {"type": "text", "align": "right", "fontSize": 10, "color": QUIET},
+             "encoding": {"x": {"value": "width"}, "y": {"value": -7}, "text": {"field": "said"}}},
         ],
     }  # fmt: skip
 

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from analyses.figures import theme
 from analyses.gradients import panel_figures as figures
 from analyses.gradients.fairness import DIFFERS, SAME, UNKNOWN, WANTED, fairness_rows, unfair
+from analyses.gradients.figure import PLACEMENTS
 from analyses.gradients.panels import (
     RMS,
     logged_maps,
@@ -29,6 +30,7 @@ from analyses.gradients.panels import (
 )
 from analyses.gradients.tables import GRADIENT
 from model.checkpoint import WEIGHTS, checkpoint_path
+from model.config import Norm
 
 PLACES = ("blocks.0.hook_resid_pre", "blocks.1.hook_resid_pre", "blocks.1.hook_resid_post")
 
@@ -138,6 +140,17 @@ def test_an_axis_of_models_with_norms_is_not_stretched_by_those_without() -> Non
     means = {(row["norm"], row["layer"]): row["y"] for row in figure["layer"][1]["data"]["values"]}
     assert means["pre", 0] == pytest.approx(2.0)  # of 1 and 4 the geometric mean
     assert math.isclose(means["none", 1], 2e9)
+    (told,) = figure["layer"][2]["data"]["values"]
+    assert told["said"] == "above the frame: none, up to 2e+09"
+
+
+def test_no_two_placements_look_alike_without_their_colours() -> None:
+    assert list(PLACEMENTS) == [norm.value for norm in Norm]
+    colours, dashes = zip(*PLACEMENTS.values(), strict=True)
+    assert len(set(colours)) == len(set(map(tuple, dashes))) == len(Norm)
+    figure = figures.seeds_figure([{"norm": "none", "seed": 0, "layer": 0, "y": 1.0}], "layer", "y", ("x", "y"))
+    scales = {name: figure["layer"][1]["encoding"][name]["scale"]["range"] for name in ("color", "strokeDash")}
+    assert scales == {"color": [PLACEMENTS["none"][0]], "strokeDash": [PLACEMENTS["none"][1]]}, "its own, alone too"
 
 
 def verdicts(first: Path, second: Path) -> dict[str, str]:

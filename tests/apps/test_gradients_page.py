@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from apps.dashboard.gradients.studied import with_ends
 from tests.dashboard_pages import fire, opened, said
 from tests.dashboard_runs import STEP, own_runs, whole_runs
 
@@ -35,6 +39,9 @@ def test_a_run_and_the_one_it_is_compared_with_are_shown_on_one_scale(whole_runs
     assert "whole and bare differ in the placement of the norms and in nothing else that shapes training." in text
     assert "|dL/dx|: whole (pre-norm)" in text and "|dL/dx|: bare (post-norm)" in text
     assert "one colour scale" in text and "seed 0" in text and "held-out sequences" in text
+    assert re.search(r"gradients of one size; n = \d+ held-out sequences at each step", text)
+    assert re.search(r"gradients of one size; n = \d+ training sequences at each step", text)
+    assert "one seed a run, so no interval over seeds" in text
     assert not at.dataframe, "the checklist is drawn while it is open"
     at.session_state["fairness"] = True
     at.run()
@@ -141,3 +148,11 @@ def test_the_key_p_pins_both_maps_with_what_the_study_says(own_runs: Path, monke
     ]
     assert any("paired change" in sentence for sentence in pin.sentences)
     assert pin.about["n"] == 4 and pin.about["unit"] == "held-out sequences"
+
+
+def test_a_number_and_its_interval_are_one_column() -> None:
+    rows = pd.DataFrame({"norm": ["pre", "none"], "slope": [0.51234, np.nan], "slope, low": [0.4, np.nan],
+                         "slope, high": [0.6, np.nan], "n seeds": [5, 5]})  # fmt: skip
+    shown = with_ends(rows)
+    assert list(shown.columns) == ["norm", "slope", "n seeds"]
+    assert list(shown["slope"]) == ["0.512 [0.4, 0.6]", ""]

@@ -12,6 +12,7 @@ import streamlit as st
 from analyses.gradients import panel_figures as figures
 from analyses.gradients.fairness import fairness_rows, unfair
 from analyses.gradients.panels import (
+    BOTTOM_TO_TOP,
     RMS,
     logged_step,
     loss_frame,
@@ -115,7 +116,7 @@ def matrices(logs: Logs) -> None:
     )  # the tab that goes without saying depends on this part of the address, so it is written before the page is drawn
     write([part])
     matrix = "" if chosen == "all" else chosen
-    n, unit = int(logs.train("batch_size") or 0) * int(logs.train("accumulate") or 1), "training sequences"
+    n, unit = _trained_on(logs)
     title = f"|dL/d{matrix or 'W'}|"
     drawn, panel = _pair(logs, "matrix-map", title, GRADIENT, matrix_map_frame, matrix, n=n, unit=unit)
     pins.offer(title=f"{title} in {_names(logs)}", panel=panel, figure=figures.side_by_side(drawn))
@@ -162,11 +163,15 @@ def ends(logs: Logs) -> None:
     for number, (column, what) in enumerate(zip(columns, kinds, strict=True)):
         line = f"rows = ratio_frame(maps, {what!r})"
         rows = partial(ratio_frame, logs.maps, what)
-        panel = logs.panel(f"ends-{number}", what, rows, line, n=_n_steps(logs.maps), unit="logged steps")
+        n, unit = _probed(logs) if what == BOTTOM_TO_TOP else _trained_on(logs)
+        panel = logs.panel(f"ends-{number}", what, rows, line, n=n, unit=unit)
         with column:
             figure = figures.steps_figure(logs.records(ratio_frame, what), "ratio", "ratio (log)", step=logs.step)
-            panels.small(panel, figure, "at 1 both ends get gradients of one size")
-    components.caption(_steps_logged(logs.maps), _seed(logs))
+            panels.small(panel, figure, f"at 1 both ends get gradients of one size; n = {n} {unit} at each step")
+    components.caption(
+        "held-out sequences: the same at every step; training sequences: each step's own batch",
+        _steps_logged(logs.maps), _seed(logs), "one seed a run, so no interval over seeds",
+    )  # fmt: skip
 
 
 def losses(logs: Logs) -> None:
@@ -215,8 +220,14 @@ def _seed(logs: Logs) -> str:
     return f"seed {seeds[0]}" if len(set(seeds)) == 1 else f"seeds {', '.join(map(str, seeds))}"
 
 
-def _n_steps(maps: list[TrainingMap]) -> int:
-    return min(len(each.steps) for each in maps)
+def _probed(logs: Logs) -> tuple[int, str]:
+    """On how many sequences, and which, the stream's gradients were logged."""
+    return int(logs.train("probe_sequences") or 0), PROBE
+
+
+def _trained_on(logs: Logs) -> tuple[int, str]:
+    """The same of the weights' gradients."""
+    return int(logs.train("batch_size") or 0) * int(logs.train("accumulate") or 1), "training sequences"
 
 
 def _steps_logged(maps: list[TrainingMap]) -> str:

@@ -102,6 +102,7 @@ def initialization(saved: SavedResult) -> None:
     rows = _panel(saved, "initial-scaling", "Exponents and slopes by placement", scaling_frame, n=seeds, unit="seeds")
     panels.table(
         rows,
+        shown=with_ends(rows.rows()),
         alt="Exponents in depth and slopes over layers for each placement, with 95% intervals over seeds",
         height="content",
     )
@@ -109,6 +110,19 @@ def initialization(saved: SavedResult) -> None:
         "exponent of the gradient in depth: Xiong et al. 2020, theorem 1, has 0 for post and -1/2 for pre (one token)",
         f"95% intervals over the {seeds} seeds",
     )  # fmt: skip
+
+
+def with_ends(rows: pd.DataFrame) -> pd.DataFrame:
+    """Every number together with its interval in one column: in three, the last ones would be cut off."""
+    shown = pd.DataFrame(index=rows.index)
+    for name in rows.columns:
+        ends = [f"{name}, {end}" for end in ("low", "high")]
+        if set(ends) <= set(rows.columns):
+            three = zip(rows[name], *(rows[end] for end in ends), strict=True)
+            shown[name] = [f"{mean:.3g} [{low:.3g}, {high:.3g}]" if mean == mean else "" for mean, low, high in three]
+        elif not name.endswith((", low", ", high")):
+            shown[name] = rows[name]
+    return shown
 
 
 def _depth(depths: list[str]) -> int:
