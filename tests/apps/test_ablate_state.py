@@ -73,24 +73,45 @@ def test_a_hypothesis_that_was_stated_before_its_own_run_counts_as_first() -> No
     assert run_and_look(question(step=0, bound=BOUND)) == "", "nor of another checkpoint"
 
 
-CHANGES: list[dict[str, Any]] = [
-    {"bound": "harm <= 0.05"}, {"bound": BOUND, "metric": "text_loss"}, {"bound": BOUND, "fill": "zero"},
-    {"bound": BOUND, "control": ControlKind.STEP0}, {"bound": BOUND, "frozen": Frozen.PATTERNS},
-    {"bound": "harm <= 0.05", "seed": 1}, {"bound": "harm <= 0.05", "n": 16},
-    {"bound": BOUND, "gate": 0.5}, {"bound": BOUND, "positions": (9, 10)},
-]  # fmt: skip
+CHANGES: list[tuple[dict[str, Any], str]] = [
+    ({"bound": "harm <= 0.05"}, ""),
+    ({"bound": BOUND, "metric": "text_loss"}, ""),
+    ({"bound": BOUND, "control": ControlKind.STEP0}, ""),
+    ({"bound": "harm <= 0.05", "seed": 1}, ""),
+    ({"bound": "harm <= 0.05", "n": 16}, ""),
+    ({"bound": BOUND, "fill": "zero"}, ", replaced by mean"),
+    ({"bound": BOUND, "frozen": Frozen.PATTERNS}, ", later patterns not held"),
+    ({"bound": BOUND, "gate": 0.5}, ", gate 0"),
+    ({"bound": BOUND, "positions": (9, 10)}, ", at all positions"),
+    ({"bound": BOUND, "gate": 0.5, "positions": (9, 10)}, ", gate 0, at all positions"),
+]
+"""What is changed, and the words for what it was before, where the hypothesis itself does not say it."""
 
 
 @pytest.mark.parametrize("first", ["", BOUND])
-@pytest.mark.parametrize("change", CHANGES, ids=str)
-def test_what_is_stated_after_any_number_about_the_places_was_seen_is_late(first: str, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("change", "before"), CHANGES, ids=str)
+def test_what_is_stated_after_any_number_about_the_places_was_seen_is_late(
+    first: str, change: dict[str, Any], before: str
+) -> None:
     run_and_look(question(bound=first))
     was = "as harm >= 1 on copy_loss against none" if first else "without a bound"
-    said = f"stated after numbers about these places had been seen: they were first measured {was}"
+    said = f"stated after numbers about these places had been seen: they were first measured {was}{before}"
     assert run_and_look(question(**change)) == said
     reseeded: dict[str, Any] = {**change, "seed": 5}
     assert run_and_look(question(**reseeded)) == said, "a change of the seed is no way round"
-    assert run_and_look(question("L0H1:zero", **change)) == said, "nor are the same places with another replacement"
+    other = run_and_look(question("L0H1:zero", **change))
+    assert other == said.removesuffix(before) + f", places L0H1{before}", "nor are the same places, replaced otherwise"
+
+
+def test_what_was_measured_first_is_told_as_it_was_then() -> None:
+    """A part that was not as usual, and was changed to what is."""
+    part: dict[str, Any] = {"gate": 0.1234567, "positions": (9, 10, 20), "fill": "zero", "frozen": Frozen.PATTERNS}
+    assert run_and_look(question(bound=BOUND, **part)) == ""
+    assert run_and_look(question(bound=BOUND)).endswith(
+        "first measured as harm >= 1 on copy_loss against none, replaced by zero, gate 0.1234567, "
+        "at positions 9-10,20, later patterns held"
+    )
+    assert run_and_look(question(bound=BOUND, **{**part, "gate": 0.1234568})).endswith("none, gate 0.1234567")
 
 
 def test_in_another_session_nobody_knows_and_a_bound_stated_there_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,6 +226,19 @@ def test_a_number_of_thousands_of_digits_is_a_sentence() -> None:
     assert seed.read(str(2**31 - 1)) == 2**31 - 1
     with pytest.raises(CutawayError, match="a name of 300 characters cannot name a file"):
         replace(ASKED, bound=BOUND).statement(parse_places("L0H1"), 8, "a" * 300)
+
+
+@pytest.mark.parametrize("share", [0.0, 1e-05, 5e-324, 0.1234567, 1 / 3, 0.5, 0.9899999999999999, 0.99])
+def test_a_share_that_the_input_accepts_is_read_back_from_the_address(share: float) -> None:
+    (gate,) = [each for each in asking.PARTS if each.name == "gate"]
+    assert gate.read(str(share)) == share
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "-1e-05", "0.9900000000000001", "1", "1e400", "half", ""])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    (gate,) = [each for each in asking.PARTS if each.name == "gate"]
+    with pytest.raises(InputError, match=r"is no share that stays; write one from 0 to 0\.99"):
+        gate.read(text)
 
 
 def test_work_that_fails_is_told_once_and_not_begun_again(

@@ -5,7 +5,7 @@ Nothing of it starts anything: the form is read when it is sent, and only then i
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,6 +72,8 @@ class Asked:
     """The share of what the places hold that stays."""
     positions: tuple[int, ...] | None = None
     """Where they are replaced; None: everywhere."""
+    unread: str = ""
+    """Why the positions cannot be read: nothing can be asked then, since all of them is another question."""
 
     @property
     def how(self) -> tuple[Hashable, ...]:
@@ -158,14 +160,13 @@ def _bound(text: str) -> str:
 
 
 def _gate(text: str) -> float:
-    if not (re.fullmatch(r"0(\.\d{1,6})?", text, re.ASCII) and float(text) <= MOST_STAYS):
+    try:
+        share = float(text)  # as it was written from the input: 1e-05 too
+    except ValueError:
+        share = math.nan
+    if not 0 <= share <= MOST_STAYS:
         raise InputError(f'"{shortened(text)}" is no share that stays; write one from 0 to {MOST_STAYS}, such as 0.5')
-    return float(text)
-
-
-def _positions(text: str) -> str:
-    parse_positions(text)
-    return text
+    return share
 
 
 PARTS = [
@@ -183,7 +184,7 @@ PARTS = [
         name="hold", key="hold", read=choice_of([each.value for each in Frozen], "thing to hold"), otherwise="nothing"
     ),
     Part(name="gate", key=GATE, read=_gate, otherwise=0.0),
-    Part(name="positions", key=POSITIONS, read=_positions),
+    Part(name="positions", key=POSITIONS, read=str),
     Part(name="n", key="n_sequences", read=_whole(FEWEST, MOST, "sequences"), otherwise=USUAL),
     Part(name="seed", key="seed", read=_whole(0, 2**31 - 1, "a seed"), otherwise=0),
 ]
@@ -235,13 +236,13 @@ def draw() -> tuple[Asked, bool, list[str]]:
     asked = Asked(
         says=state["says"], bound=state["bound"], metric=state["metric"], fill=state["fill"],
         control=None if state["control"] == USUAL_CONTROL else ControlKind(state["control"]),
-        frozen=Frozen(state["hold"]), n=int(state["n_sequences"]), seed=int(state["seed"]),
+        frozen=Frozen(state["hold"]), n=int(state["n_sequences"]), seed=int(state["seed"]), gate=float(state[GATE]),
     )  # fmt: skip
     try:
         where = parse_positions(state[POSITIONS]) if state[POSITIONS].strip() else None
-    except CutawayError as error:
-        return asked, False, [*notices, f"positions: {error} Below: all positions."]
-    return replace(asked, gate=float(state[GATE]), positions=where), sent, notices
+    except CutawayError as error:  # Run stays enabled: a form whose button is not cannot be sent with other positions
+        return replace(asked, unread=f"Nothing is asked until the positions can be read: {error}"), False, notices
+    return replace(asked, positions=where), sent, notices
 
 
 def _draw_more() -> None:

@@ -107,14 +107,14 @@ def _interventions(question: Question, found: Any) -> None:
     panels.chart(drawn.panel(question), figure, alt="The harm under each intervention")
     components.caption(
         found.checkpoint, f"n = {drawn.n} sequences, the same for all", f"seed {found.seed}",
-        f"95% {found.effects[0].harm.method} intervals", *found.notes,
+        f"95% {found.effects[0].harm.method} intervals over sequences", *found.notes,
     )  # fmt: skip
 
 
 def _rests(question: Question, n: int, method: str) -> tuple[str, ...]:
     """What numbers of a question rest on, for the line under their figure."""
     where = f"{question.run.name}@{question.step}"
-    return where, f"n = {n} sequences", f"seed {question.asked.seed}", f"95% {method} intervals"
+    return where, f"n = {n} sequences", f"seed {question.asked.seed}", f"95% {method} intervals over sequences"
 
 
 def _pairs(question: Question, found: Interactions) -> None:

@@ -14,7 +14,7 @@ from apps.dashboard.data import Run
 from apps.dashboard.state import Selection
 from interp.resolved_places import resolve_places
 from model.config import GPTConfig
-from model.errors import CutawayError
+from model.errors import CutawayError, InputError
 
 
 def places(run: Run, chosen: Selection, suggested: str) -> None:
@@ -92,7 +92,9 @@ def held_against(run: Run, chosen: Selection, asked: Asked) -> Asked:
 
 def stated(asked: Asked, chosen: Selection) -> tuple[Statement | None, bool]:
     """The hypothesis as a claim, and whether it can be asked; why not is said."""
-    if not chosen.ablate:
+    if asked.unread:
+        components.unasked(InputError(asked.unread))
+    if asked.unread or not chosen.ablate:
         return None, False
     try:
         return asked.statement(chosen.ablate, chosen.step), True
