@@ -62,6 +62,9 @@ def test_the_overview_says_what_the_model_is_and_what_was_found(
             if finding.found and finding.of_run and finding.sentence not in of_heads:
                 assert finding.sentence in text  # whole, so that no number loses its interval
     assert f"whole@{STEP}  ·  weights {manifest.weights_sha256[:8]}" in text
+    assert re.search(r"^n = 4 sequences of period \d+ .*seed 0 .*config", text, re.M), (
+        "on its card"
+    )
     turned(at, "Architecture")
     assert "".join(at.query_params["tab"]) == "Architecture"
     parts = shown(at, "part")
@@ -87,6 +90,7 @@ def test_the_guided_starts_lead_to_pages_that_show_what_was_asked(
     assert all((each["run"], each["step"]) == ("whole", str(STEP)) for each in starts.values())
     assert starts["memories"]["memory"] == "L1M37"
     assert starts["gradients"]["b"].startswith("bare")
+    assert "What does the placement of the norms change?" in said(at), "and not why one trains worse, which is unknown"
     heads = opened(whole_runs, "heads", monkeypatch, run="whole", order="By this score")
     assert not heads.exception
     assert not heads.warning
@@ -142,6 +146,7 @@ def test_the_compared_run_is_drawn_over_the_shown_one(whole_runs: Path, monkeypa
     at = opened(whole_runs, "overview", monkeypatch, run="whole", b=f"bare@{STEP}")
     assert not at.exception
     assert "the loss of bare on" in said(at)
+    assert "one seed a run: no interval over seeds" in said(at)
     spec = json.dumps([json.loads(chart.proto.spec) for chart in at.get("vega_lite_chart")])
     assert "strokeDash" in spec
     assert "dashes: bare" in spec

@@ -55,7 +55,8 @@ def draw(run: Run, step: int | None, other: Compared | None) -> None:
     components.caption(
         f"{len(rows):,} logged steps",
         None if judged is None else f"held-out text: n = {judged} rows, its eval batch (studies measure on more)",
-        None if seed is None else f"seed {seed}", "one run: no interval over seeds",
+        None if seed is None else f"seed {seed}",
+        f"{'one run' if theirs is None else 'one seed a run'}: no interval over seeds",
         "metrics.jsonl",
     )  # fmt: skip
 

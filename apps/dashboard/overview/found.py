@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 import streamlit as st
 
 from analyses.attention_patterns import Result as AttentionPatterns
@@ -61,7 +64,7 @@ def _card(study: str, saved: SavedResult, run: Run, step: int | None) -> None:
                     f"app_pages/{PAGE_OF[study]}.py", label="Look closer", icon=":material/arrow_forward:",
                     query_params={"run": run.name, "step": str(step)} | TAB_OF.get(study, {}), width="content",
                 )  # fmt: skip
-            components.caption(f"seed {known.seed}", f"config {known.config_hash}")
+            components.caption(*counts(_of_run(saved)), f"seed {known.seed}", f"config {known.config_hash}")
         if study not in PAGE_OF:
             panels.whole_study(saved, n=_n(saved), unit="sequences, positions or tokens, as its table says")
 
@@ -72,6 +75,20 @@ def _of_run(saved: SavedResult) -> list[Finding]:
     if isinstance(saved.result, AttentionPatterns):
         of_heads = {verdict.short for verdict in data.verdicts(saved)}
     return [each for each in data.findings(saved) if each.of_run and each.sentence not in of_heads]
+
+
+def counts(found: Iterable[Finding]) -> list[str]:
+    """What the findings of a card rest on, as their own sentences say it: the first `FEW`, each once.
+
+    >>> counts([Finding(sentence="It copies (demo@512, n = 4,000 prefixes of text, seed 0; n = 4,000).", found=True)])
+    ['n = 4,000 prefixes of text']
+    """
+    said = [each.strip() for finding in found for each in COUNT.findall(finding.sentence)]
+    longest = [each for each in dict.fromkeys(said) if not any(other.startswith(f"{each} ") for other in said)]
+    return longest[:FEW]
+
+
+COUNT, FEW = re.compile(r"\bn = \d+(?:,\d{3})*(?: [a-z][^,;:().]*)?"), 2
 
 
 def _n(saved: SavedResult) -> int:

@@ -72,7 +72,7 @@ def _norms(run: Run, step: int, runs: Sequence[Run], here: dict[str, str]) -> tu
     ]  # fmt: skip
     twin = next((other for other in twins if other.name.startswith(run.name) or run.name.startswith(other.name)), None)
     twin = twin or next(iter(twins), None)
-    title = "Why does post-norm train worse?"
+    title = "What does the placement of the norms change?"
     if twin is None or run.imported_from is not None:
         return title, "gradients", here, "Gradient and residual norms by layer, at initialization and over training."
     at = step if step in twin.steps else twin.steps[-1]
