@@ -72,6 +72,15 @@ def about_saved(saved: SavedResult, *, n: int, unit: str, **more: Any) -> dict[s
     }
 
 
+def about_step(saved: SavedResult, run: Run, step: int | None, *, n: int, unit: str, **more: Any) -> dict[str, Any]:
+    """What numbers at one step of a result over training rest on: that step's checkpoint, not the result's last."""
+    if step is None or step == saved.provenance.step:
+        return about_saved(saved, n=n, unit=unit, **more)
+    manifest = data.manifest(run, step)
+    seen, weights = manifest.tokens_seen, manifest.weights_sha256
+    return about_saved(saved, n=n, unit=unit, **more, step=step, tokens_seen=seen, weights_sha256=weights)
+
+
 def about_live(
     run: Run, step: int | None, *, n: int, unit: str, seed: int | None = None, **more: Any
 ) -> dict[str, Any]:

@@ -284,6 +284,22 @@ def test_training_dynamics_stands_in_for_a_study_that_was_not_run(
     assert "grid_gap" in views(at)
 
 
+def test_a_score_at_another_step_of_a_result_names_that_steps_weights(
+    own_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(own_runs / "whole" / "studies" / "attention-patterns")
+    at = opened(own_runs, "heads", monkeypatch, run="whole", b="whole@0")
+    (run,) = [run for run in data.runs() if run.name == "whole"]
+    known = {step: data.manifest(run, step) for step in (0, STEP)}
+    for key, step in (("grid", STEP), ("grid_b", 0)):
+        line = " ".join(views(at)[key]["rests_on"])
+        assert f"whole@{step}" in line
+        assert known[step].weights_sha256[:8] in line
+    about = panels.about_step(result_of("whole", "training-dynamics"), run, 0, n=1, unit="sequences")
+    assert about["tokens_seen"] == known[0].tokens_seen == 0
+    assert about["weights_sha256"] == known[0].weights_sha256 != known[STEP].weights_sha256
+
+
 def test_the_prompt_to_begin_with_fits_the_context_of_a_demo_and_repeats_itself() -> None:
     assert len(PROMPT.encode()) + 1 <= 64
     assert PROMPT.count("(x):\n    return open(") == 2

@@ -96,10 +96,13 @@ def _side_by_side(
     scale = scale_of(name, both)
     key = "grid_text" if where == TEXT else "grid"
     columns = wrapping(f"beside-{key}", *[width_of(*both[0].mean.shape, digits=5)] * 3)
-    sides = zip((key, f"{key}_b"), names, both, of, steps, weights, strict=True)
-    for column, (at, titled, scored, results, step, known) in zip(columns, sides, strict=False):
+    compared = selecting.compared()
+    assert compared is not None, "drawn only beside another checkpoint"
+    runs = (selecting.run(), compared.run)
+    sides = zip((key, f"{key}_b"), names, both, of, runs, steps, weights, strict=True)
+    for column, (at, titled, scored, results, run, step, known) in zip(columns, sides, strict=False):
         with column:
-            panel = panel_of(at, name, where, scored, results, step)
+            panel = panel_of(at, name, where, scored, results, run, step)
             grid = payload(scored, scale, chosen=chosen, ablated=ablated, titled=titled)
             framed(panel, grid, len(scored.mean))
             components.caption(*rests_on(scored, known, small(scored)))
@@ -125,8 +128,8 @@ def _difference(
         key=key,
         title=f"{score_title(name)}, {names[0]} minus {names[1]}",
         rows=lambda: score_rows(gap),
-        about=panels.about_saved(saved, n=gap.n, unit=gap.unit, minus=names[1], step=steps[0],
-                                 **({} if matched is None else {"heads": matched})),
+        about=panels.about_step(saved, selecting.run(), steps[0], n=gap.n, unit=gap.unit, minus=names[1],
+                                **({} if matched is None else {"heads": matched})),
         python=sources.two(
             saved, other,
             f"one = scores({{{studies[0]!r}: {one}}}, {name!r}, {where!r})",

@@ -177,7 +177,9 @@ def _by_score(asked: Asked, measured: HeadScores, results: Mapping[str, SavedRes
         key="ranking",
         title=f"Heads by {score_title(asked.name)}, {measured.on}",
         rows=lambda: score_rows(measured).head(n),
-        about=panels.about_saved(saved, n=measured.n, unit=measured.unit, score=asked.name, on=measured.on, step=step),
+        about=panels.about_step(
+            saved, selecting.run(), step, n=measured.n, unit=measured.unit, score=asked.name, on=measured.on
+        ),
         python=snippet(study, saved, asked.name, on, step, f"rows = score_rows(measured).head({n})"),
     )
     rows = panel.rows().rename(columns={"tokens back": "back"})

@@ -134,7 +134,7 @@ def grids(
             else:
                 if key == "grid_text" or asked.name not in set(Kind):  # else the input above says it
                     st.header(measured.on)
-                panel = panel_of(key, asked.name, on, measured, results, step)
+                panel = panel_of(key, asked.name, on, measured, results, selecting.run(), step)
                 grid = payload(measured, scale, chosen=label(head), ablated=ablated)
                 first = first or grid
                 framed(panel, grid, len(measured.mean))
@@ -178,16 +178,16 @@ def payload(
 
 
 def panel_of(
-    key: str, name: str, on: str, measured: HeadScores, results: Mapping[str, SavedResult], step: int | None
+    key: str, name: str, on: str, measured: HeadScores, results: Mapping[str, SavedResult], run: Run, step: int | None
 ) -> Panel:
-    """What a grid, or a ranking, of one score shows."""
+    """What a grid, or a ranking, of one score shows, at a step of a run."""
     study = sources.study_of(name, results)
     saved = results[study]
     return Panel(
         key=key,
         title=f"{score_title(name)} of every head, {measured.on}",
         rows=lambda: score_rows(measured),
-        about=panels.about_saved(saved, n=measured.n, unit=measured.unit, score=name, on=measured.on, step=step),
+        about=panels.about_step(saved, run, step, n=measured.n, unit=measured.unit, score=name, on=measured.on),
         python=snippet(study, saved, name, on, step),
     )
 
