@@ -192,6 +192,7 @@ def test_each_further_question_is_answered_when_it_is_asked_and_copied_python_gi
     assert "n = 16 sequences" in said(at)
     at.segmented_control(key="further").set_value("pairs").run()
     assert "All 2 together" in said(at)
+    assert "both together, less each alone (nats)" in "".join(each.proto.spec for each in at.get("vega_lite_chart"))
     own = {"effect", "matched", "side_by_side", "pairs", "dose", "token_groups", "hurt_tokens", "head_moves"}
     assert own | {"token_harm", "next_tokens", "text_moves", "before_after"} <= set(drawn)
     for panel in drawn.values():

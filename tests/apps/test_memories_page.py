@@ -23,7 +23,7 @@ from analyses.notebook.file import load, notebook_path
 from analyses.study import run_study
 from apps.dashboard import data, launch
 from apps.dashboard.memories import facts as memory_facts
-from apps.dashboard.memories.finder import LIMIT
+from apps.dashboard.memories.finder import HELPS, LIMIT
 from interp.gate_signs import GateSigns
 from interp.pattern_kinds import TriggerPattern
 from model.errors import InputError, UnknownNameError
@@ -140,6 +140,7 @@ def test_only_the_open_tabs_are_drawn_and_they_stand_in_the_address(
     at: AppTest, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert panels(at) == {"memory_rows", "triggers", "histogram", "value"}
+    assert all(text in at.dataframe[0].proto.columns for text in HELPS.values()), "headings say what they mean"
     assert not {"tab", "all"} & set(at.query_params)
     turned(turned(at, "Evidence"), "Layer by layer", "memory_all")
     assert {"shared", "falls", "layers-agreement"} <= panels(at) and not {"value", "composition-parts"} & panels(at)

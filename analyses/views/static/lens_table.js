@@ -113,6 +113,7 @@ function drawTable(view) {
   const { data, table } = view
   const shown = shownTable(view)
   const corner = element("th", "corner", "place")
+  corner.title = "where the stream is read: L0.mid after the attention of layer 0, L0 after all of it"
   view.heads = data.tokens.map((token, i) => {
     const head = element("th", "head")
     head.scope = "col"

@@ -18,6 +18,7 @@ from apps.dashboard.ablation.measuring import FURTHER, Question
 from apps.dashboard.ablation.results import NARROWEST, about
 from apps.dashboard.panels import Panel
 from interp.interactions import Interactions
+from interp.outcomes import get_outcome
 from interp.stats import Interval
 from interp.token_harms import TokenHarms
 from interp.wording import fine
@@ -132,9 +133,10 @@ def _pairs(question: Question, found: Interactions) -> None:
     rows = tables.pair_rows(found)
     named = rows.assign(pair=[f"{one} with {other}" for one, other in zip(rows["first"], rows["second"], strict=True)])
     columns = ["both", "first alone", "second alone", "Holm p"]
+    title = f"both together, less each alone ({get_outcome(asked.metric, period=2).unit})"
     figure = jobs.drawn(
         question.key("pairs"),
-        lambda: whisker_figure(named, "pair", "interaction", "both together, less each alone", tooltip=columns),
+        lambda: whisker_figure(named, "pair", "interaction", title, tooltip=columns),
     )
     components.sentences([_together(found)])
     panels.chart(drawn.panel(question), figure, alt="What every two places cost beyond the sum of both")

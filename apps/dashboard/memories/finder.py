@@ -36,6 +36,15 @@ ANY = ""
 WIDTHS = {"memory": 76, "kind": 104, "fires on": 68, "then": 56, "agrees": 64}
 """Pixels of columns whose content is short: what matters most comes first, where a narrow window shows it."""
 
+HELPS = {
+    "kind": "what its top triggers have in common, so what it does at its largest",
+    "fires on": "share of prefixes with a coefficient above zero",
+    "then": "the token that followed its top trigger",
+    "promotes": "the tokens whose logits its value raises most",
+    "agrees": "ticked where the token that its value promotes most is the one that followed its top trigger",
+}
+"""What columns mean, for who points at their names."""
+
 
 def draw(saved: SavedResult) -> list[str]:
     """The search and the memories it finds; the names of those listed, in order."""
@@ -63,7 +72,7 @@ def draw(saved: SavedResult) -> list[str]:
     with st.container(key="memory_table"):
         panels.table(
             panel, shown=_shown(found.rows), pick="memory", alt=f"{found.n} memories found", widths=WIDTHS,
-            height=HEIGHT if len(found.rows) > FEW else "content",
+            helps=HELPS, height=HEIGHT if len(found.rows) > FEW else "content",
         )  # fmt: skip
     listed = [str(row["memory"]) for row in found.rows]
     many = f"the first {len(listed)} of {found.n:,} found" if found.n > len(listed) else f"{found.n:,} found"
