@@ -122,7 +122,8 @@ def _seed_lines(rows: Rows, key: str, x: alt.X, column: str, y: alt.Y) -> alt.La
     thick = alt.Chart(_data(means)).mark_line(strokeWidth=2.2, clip=True)
     shown = ["norm:N", alt.Tooltip(f"{key}:Q"), alt.Tooltip(f"{column}:Q", format=".3g")]
     thick = thick.encode(x=x, y=y, color=colour, strokeDash=dash, tooltip=shown)
-    told = alt.Chart(_data([{"said": off_the_frame(means, column, *y.to_dict()["scale"]["domain"])}]))
+    axis: Any = y.to_dict()
+    told = alt.Chart(_data([{"said": off_the_frame(means, column, *axis["scale"]["domain"])}]))
     told = told.mark_text(align="right", fontSize=10, color=QUIET)
     told = told.encode(x=alt.value("width"), y=alt.value(-7), text="said:N")
     return alt.LayerChart(layer=[thin, thick, told], width=HALF, height=210)

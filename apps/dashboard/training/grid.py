@@ -93,7 +93,7 @@ def crossings(saved: SavedResult, other: SavedResult | None) -> None:
 
 def shown_rises(rows: pd.DataFrame) -> pd.DataFrame:
     """The checkpoints between which it was first, since the step by straight lines is no measurement."""
-    rose = rows["half_way"].notna()
+    rose = rows["half_way"].notna().tolist()
     between = [
         f"{after:,.0f} and {by:,.0f}" if there else ""
         for after, by, there in zip(rows["after"], rows["by"], rose, strict=True)
@@ -102,7 +102,7 @@ def shown_rises(rows: pd.DataFrame) -> pd.DataFrame:
         f"about {at:,.0f} [{low:,.0f}, {high:,.0f}]" if there else ""
         for at, low, high, there in zip(rows["half_way"], rows["low"], rows["high"], rose, strict=True)
     ]
-    whose = {"run": rows["run"]} if rows["run"].nunique() > 1 else {}
+    whose = {"run": rows["run"]} if len(set(rows["run"])) > 1 else {}
     told = pd.DataFrame(
         {**whose, "what": rows["what"], "head": rows["head"], "half way between": between, "by straight lines": guess}
     )
