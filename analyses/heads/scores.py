@@ -53,8 +53,7 @@ SIGNED = frozenset({Kind.COPYING.value, OV, HARM, REPAIRED})
 
 def meaning_of(name: str, stimulus: Stimulus | None = None) -> str:
     """What a score is, on sequences of one kind: in the re-ordered control what is matched by distance is no match."""
-    kind = Kind(name) if name in set(Kind) else None
-    return f"share of {measured_words(kind, stimulus)}" if kind in MEASURED else MEANINGS[name]
+    return f"share of {measured_words(Kind(name), stimulus)}" if name in MEASURED else MEANINGS[name]
 
 
 def score_title(name: str) -> str:

@@ -61,7 +61,7 @@ def draw(run: Run, chosen: Selection, head: Head, other: Compared | None, verdic
     else:
         payload = _drawn(values, theirs, live.tokens, basis, sent, names, lock)
     asked = f"{chosen.text.value!r}, {chosen.prompt!r}"
-    beside = {} if theirs is None or other is None else {
+    beside: dict[str, Any] = {} if theirs is None or other is None else {
         "compared_with": other.spec, "compared_weights_sha256": data.manifest(other.run, other.step).weights_sha256,
     }  # fmt: skip
     panel = Panel(
