@@ -67,6 +67,17 @@ def test_an_address_restores_every_part_in_a_fresh_profile(tab, server: Server) 
     assert unexpected(watch) == unexpected(others) == []
 
 
+def test_no_frame_stands_round_the_page_after_a_click_on_it_and_a_key(tab, server: Server) -> None:
+    made, _ = tab()
+    go(made, server, "findings?run=whole&step=24")
+    made.mouse.click(1420, 600)
+    made.keyboard.press("v")
+    assert made.evaluate("document.activeElement.dataset.testid") == "stMain"
+    ring = "(kind) => getComputedStyle(document.activeElement, kind)"
+    assert made.evaluate(f"({ring})('::before').content") == "none"
+    assert made.evaluate(f"({ring})(null).outlineStyle") == "none"
+
+
 @pytest.mark.parametrize("query", ["?run=whole&step=24", ""])
 def test_opening_a_page_is_one_entry_of_the_history(tab, server: Server, query: str) -> None:
     made, watch = tab()
