@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from analyses.attention.kinds import BY_CONTENT, Kind
 from analyses.attention.stimuli import Stimulus
+from model.settings import as_enum
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ _OLD_DISTANCE = MappingProxyType(
 """What lay, before the second copy was re-ordered, at the distances that are still measured there."""
 
 
-def measured_words(kind: Kind, stimulus: Stimulus | None = None) -> str:
+def measured_words(kind: Kind | str, stimulus: Stimulus | str | None = None) -> str:
     """What a share of attention is measured on; in the re-ordered control a fixed distance is no match any more.
 
     >>> measured_words(Kind.INDUCTION, Stimulus.REPEATS)
@@ -83,6 +84,7 @@ def measured_words(kind: Kind, stimulus: Stimulus | None = None) -> str:
     >>> measured_words(Kind.INDUCTION, Stimulus.CONTROL)
     'attention at the old distance, where the token after the earlier copy was before the re-ordering'
     """
-    if stimulus is Stimulus.CONTROL and kind in BY_CONTENT:
+    kind = as_enum(Kind, kind, "kind")
+    if stimulus is not None and as_enum(Stimulus, stimulus, "stimulus") is Stimulus.CONTROL and kind in BY_CONTENT:
         return f"attention at the old distance, where {_OLD_DISTANCE[kind]} was before the re-ordering"
     return MEASURED[kind]

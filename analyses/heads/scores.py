@@ -22,6 +22,7 @@ from analyses.attention.kinds import Kind
 from analyses.attention.stimuli import Stimulus
 from analyses.attention.words import MEASURED, measured_words
 from interp.places import Head, every_head, head
+from model.settings import as_enum
 
 RANDOM, TEXT = "random tokens", "text"
 """The two sides of a score; on the first, kinds of attention also have readings by their titles."""
@@ -51,7 +52,7 @@ SIGNED = frozenset({Kind.COPYING.value, OV, HARM, REPAIRED})
 """Scores that may be negative and mean something by it."""
 
 
-def meaning_of(name: str, stimulus: Stimulus | None = None) -> str:
+def meaning_of(name: str, stimulus: Stimulus | str | None = None) -> str:
     """What a score is, on sequences of one kind: in the re-ordered control what is matched by distance is no match."""
     return f"share of {measured_words(Kind(name), stimulus)}" if name in MEASURED else MEANINGS[name]
 
@@ -89,6 +90,10 @@ class HeadScores:
     """Of what there are `n`."""
     rests: tuple[str, ...]
     """What else the numbers rest on."""
+
+    def __post_init__(self) -> None:
+        if self.stimulus is not None:
+            object.__setattr__(self, "stimulus", as_enum(Stimulus, self.stimulus, "stimulus"))
 
     @property
     def facts(self) -> tuple[str, ...]:

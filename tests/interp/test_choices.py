@@ -35,7 +35,7 @@ from analyses.attention.readings import Kind, Reading, read
 from analyses.attention.stimuli import Sequences, Stimulus
 from analyses.attention.verdicts import Standing, Verdict
 from analyses.attention.weights import Weights
-from analyses.attention.words import WORDS
+from analyses.attention.words import WORDS, measured_words
 from analyses.circuits import result as circuits_result
 from analyses.claims.bounds import Bound, Judged, Quantity
 from analyses.claims.bounds import Standing as Comes
@@ -55,6 +55,7 @@ from analyses.dynamics.tables import head_rows, score_rows
 from analyses.ffn.config import Config as FFNConfig
 from analyses.ffn.config import Split
 from analyses.gradients import initialization as initial
+from analyses.heads.scores import HeadScores, meaning_of
 from analyses.importance.result import Ratio
 from analyses.memories.examples import Choice, example_rows, examples
 from analyses.memories.search import MemoryState, Query
@@ -84,7 +85,7 @@ from interp.folding import folded_heads
 from interp.interactions import Interactions, interactions
 from interp.intervention_kinds import parse_stated, print_stated, require_amount
 from interp.lens import LensDetail, lens_places, logit_lens
-from interp.live import Basis, LiveText, attention_in, coefficients, live_tokens, look
+from interp.live import Basis, LiveText, after_last, attention_in, coefficients, live_tokens, look
 from interp.live_lens import attribution_on, lens_on
 from interp.live_memories import writing_memories
 from interp.live_targets import Target, targets_of
@@ -343,6 +344,12 @@ def chance_of(kind: Any) -> float:
     return holding[-1][kind].chance
 
 
+def head_scores_on(stimulus: Any) -> HeadScores:
+    none: Any = {name: None for name in ("low", "high", "step_0", "chance", "found")}
+    mean = torch.zeros(1, 2)
+    return HeadScores(name="induction", on="", stimulus=stimulus, mean=mean, **none, n=2, unit="sequences", rests=())
+
+
 def read_of(kind: Any) -> Reading:
     return replace(readings()[0], stimulus=kind)
 
@@ -526,6 +533,7 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     "interp.measures.read": (Measure, lambda given, _: measured_as(given)),
     "interp.outcomes.Outcome.measure": (Measure, lambda given, _: repr(outcome_of(given).measure)),
     "interp.live.look": (LiveText, lambda given, lab: look(lab, given, prompt(lab)).source),
+    "interp.live.after_last": (LiveText, lambda given, lab: after_last(lab, given, prompt(lab))),
     "interp.live.attention_in": (Basis, lambda given, lab: attention_in(lab, given, "prompt", prompt(lab))),
     "interp.live_memories.writing_memories": (
         LiveText,
@@ -595,6 +603,9 @@ CASES: dict[str, tuple[type[StrEnum], Callable[[Any, Lab], Any]]] = {
     ),
     "analyses.attention.items.harm_items": (Kind, lambda given, _: attention_items.harm_items(heads(), given, PLACE)),
     "analyses.attention.items.text_item": (Kind, lambda given, _: attention_items.text_item(heads(), given, PLACE)),
+    "analyses.attention.words.measured_words": (Stimulus, lambda given, _: measured_words(Kind.INDUCTION, given)),
+    "analyses.heads.scores.meaning_of": (Stimulus, lambda given, _: meaning_of("induction", given)),
+    "analyses.heads.scores.HeadScores.stimulus": (Stimulus, lambda given, _: repr(head_scores_on(given).stimulus)),
     "analyses.attention.verdicts.Verdict.item": (Source, lambda given, _: verdict(Standing.NONE).item(given)),
     "analyses.attention.verdicts.Verdict.items": (Source, lambda given, _: verdict(Standing.NONE).items(given)),
     "analyses.attention.verdicts.Verdict.standing": (Standing, lambda given, _: repr(verdict(given).standing)),
