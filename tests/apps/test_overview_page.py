@@ -62,9 +62,7 @@ def test_the_overview_says_what_the_model_is_and_what_was_found(
             if finding.found and finding.of_run and finding.sentence not in of_heads:
                 assert finding.sentence in text  # whole, so that no number loses its interval
     assert f"whole@{STEP}  ·  weights {manifest.weights_sha256[:8]}" in text
-    assert re.search(r"^n = 4 sequences of period \d+ .*seed 0 .*config", text, re.M), (
-        "on its card"
-    )
+    assert re.search(r"^n = 4 sequences of period \d+ .*seed 0 .*config", text, re.M), "on its card"
     turned(at, "Architecture")
     assert "".join(at.query_params["tab"]) == "Architecture"
     parts = shown(at, "part")
