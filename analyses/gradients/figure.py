@@ -123,7 +123,7 @@ def _seed_lines(rows: Rows, key: str, x: alt.X, column: str, y: alt.Y) -> alt.La
     shown = ["norm:N", alt.Tooltip(f"{key}:Q"), alt.Tooltip(f"{column}:Q", format=".3g")]
     thick = thick.encode(x=x, y=y, color=colour, strokeDash=dash, tooltip=shown)
     axis: Any = y.to_dict()
-    told = alt.Chart(_data([{"said": off_the_frame(means, column, *axis["scale"]["domain"])}]))
+    told = alt.Chart(_data([{"said": off_the_frame(means, column, *map(float, axis["scale"]["domain"]))}]))
     told = told.mark_text(align="right", fontSize=10, color=QUIET)
     told = told.encode(x=alt.value("width"), y=alt.value(-7), text="said:N")
     return alt.LayerChart(layer=[thin, thick, told], width=HALF, height=210)

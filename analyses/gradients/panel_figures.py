@@ -126,7 +126,7 @@ def seeds_figure(rows: Rows, key: str, column: str, titles: tuple[str, str], *, 
         x |= {"scale": {"domain": [0, max(row[key] for row in rows)], "nice": False}, "axis": {"tickMinStep": 1}}
     y = _values(bounded or rows, column, titles[1], log=log)
     both, means = {"x": x, "y": y, "color": colour}, means_over_seeds(rows, key, column)
-    told = off_the_frame(means, column, *y["scale"]["domain"])
+    told = off_the_frame(means, column, *map(float, y["scale"]["domain"]))
     return {
         "height": HEIGHT,
         "layer": [
