@@ -112,6 +112,9 @@ def test_a_token_shows_what_is_predicted_there_and_d_shows_the_difference(tab, s
     view.scroll_into_view_if_needed()
     made.wait_for_selector(IDLE)
     expect(view.get_by_role("button", name="intact", exact=True)).to_have_attribute("aria-pressed", "true")
+    made.wait_for_timeout(700)
+    sent = len(watch.frames)
     made.keyboard.press("d")
     expect(view.get_by_role("button", name="ablated", exact=True)).to_have_attribute("aria-pressed", "true")
+    assert len(watch.frames) == sent
     assert unexpected(watch) == []

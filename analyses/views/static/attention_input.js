@@ -83,8 +83,9 @@ function swap(view) {
   sendShown(view)
 }
 
-// Both at once: of two sent in one moment the host hears the last.
+// Both at once: of two sent in one moment the host hears the last. A host that keeps neither is not run again for it.
 function sendShown(view) {
+  if ({ ...view.data, ...confirmed(view.data.follows) }.shows === undefined) return
   const now = { shows: SHOWN[view.shows], strip: view.mode }
   view.sent = expecting(view.sent, "shows", now.shows, performance.now())
   view.send("strip", now.strip, now)
